@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestmem
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// memfd returns a file of size bytes filled with a pattern.
+func memfd(t *testing.T, size int) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("guestmem-test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "guestmem-test")
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i>>12 + i)
+	}
+	if _, err := f.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// dup gives Map a descriptor of its own to close.
+func dup(t *testing.T, f *os.File) *os.File {
+	t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+func TestNewRangeRefusesWrap(t *testing.T) {
+	for _, c := range []struct {
+		start, size uint64
+		ok          bool
+	}{
+		{0, 0, true}, {^uint64(0), 0, true}, {^uint64(0), 1, true}, {^uint64(0), 2, false},
+		{1, ^uint64(0), true}, {2, ^uint64(0), false}, {1 << 63, 1 << 63, true}, {1<<63 + 1, 1 << 63, false},
+	} {
+		if _, err := NewRange(c.start, c.size); (err == nil) != c.ok {
+			t.Errorf("NewRange(%#x, %#x): error %v, want ok %v", c.start, c.size, err, c.ok)
+		}
+	}
+}
+
+func TestAccessAcrossTouchingMaps(t *testing.T) {
+	f := memfd(t, 4*4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	// Pages 3 and 1 of the file, side by side in IOVA space.
+	if err := m.Map(0x10000, 4096, dup(t, f), 3*4096, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Map(0x11000, 4096, dup(t, f), 1*4096, true, true); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 16)
+	if err := m.Read(0x11000-8, got); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, 16)
+	if _, err := f.ReadAt(want[:8], 4*4096-8); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadAt(want[8:], 4096); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("read across two maps: got %x, want %x", got, want)
+	}
+	if err := m.Write(0x11000-4, []byte("abcdefgh")); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 4)
+	if _, err := f.ReadAt(b, 4*4096-4); err != nil || string(b) != "abcd" {
+		t.Errorf("end of first map: %q, %v", b, err)
+	}
+	if _, err := f.ReadAt(b, 4096); err != nil || string(b) != "efgh" {
+		t.Errorf("start of second map: %q, %v", b, err)
+	}
+}
+
+func TestFaultsMoveNothing(t *testing.T) {
+	f := memfd(t, 2*4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	if err := m.Map(0x1000, 4096, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Map(0x2000, 4096, dup(t, f), 4096, true, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Map(0x8000, 4096, nil, 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	before := make([]byte, 2*4096)
+	if _, err := f.ReadAt(before, 0); err != nil {
+		t.Fatal(err)
+	}
+	buf := bytes.Repeat([]byte{0xEE}, 32)
+	var fault *Fault
+	for name, err := range map[string]error{
+		"write into a read-only map": m.Write(0x2000-16, buf),
+		"read past the last map":     m.Read(0x3000-16, buf),
+		"unmapped":                   m.Read(0x5000, buf),
+		"no descriptor":              m.Read(0x8000, buf),
+		"wrap":                       m.Read(^uint64(0)-7, buf),
+		"misaligned store":           m.Store64(0x1004, 1),
+	} {
+		if !errors.As(err, &fault) {
+			t.Errorf("%s: error %v, want a *Fault", name, err)
+		}
+	}
+	after := make([]byte, 2*4096)
+	if _, err := f.ReadAt(after, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Error("a faulting write changed memory")
+	}
+	if !bytes.Equal(buf, bytes.Repeat([]byte{0xEE}, 32)) {
+		t.Error("a faulting read changed the caller's buffer")
+	}
+}
+
+func TestMapRefuses(t *testing.T) {
+	f := memfd(t, 2*4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	if err := m.Map(0x4000, 0x2000, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name             string
+		iova, size, off  uint64
+		want             syscall.Errno
+		withoutDesciptor bool
+	}{
+		{"overlap at the end", 0x5000, 0x1000, 0, syscall.EEXIST, false},
+		{"overlap at the start", 0x3000, 0x2000, 0, syscall.EEXIST, false},
+		{"around", 0x1000, 0x2000 * 8, 0, syscall.EEXIST, true},
+		{"file too short", 0x10000, 0x3000, 0, syscall.EINVAL, false},
+		{"offset past the end", 0x10000, 0x1000, 0x3000, syscall.EINVAL, false},
+		{"offset that wraps", 0x10000, 0x1000, ^uint64(0) - 0xfff, syscall.EINVAL, false},
+		{"wrap", ^uint64(0) - 0xfff, 0x2000, 0, syscall.EINVAL, true},
+		{"nothing", 0x10000, 0, 0, syscall.EINVAL, true},
+		{"too big", 0x10000, 1 << 44, 0, syscall.ENOSPC, true},
+		{"misaligned", 0x10800, 0x1000, 0, syscall.EINVAL, false},
+	} {
+		var file *os.File
+		if !c.withoutDesciptor {
+			file = dup(t, f)
+		}
+		if err := m.Map(c.iova, c.size, file, c.off, true, true); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+func TestUnmap(t *testing.T) {
+	f := memfd(t, 2*4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	for _, iova := range []uint64{0x4000, 0x8000} {
+		if err := m.Map(iova, 0x2000, dup(t, f), 0, true, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Unmap(0x4000, 0x1000); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("cutting a map: error %v, want EINVAL", err)
+	}
+	if err := m.Unmap(0x100000, 1<<47); err != nil {
+		t.Errorf("unmap of nothing: %v", err)
+	}
+	if err := m.Unmap(0, 0x7000); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	if err := m.Read(0x4000, b); err == nil {
+		t.Error("unmapped memory is still readable")
+	}
+	if err := m.Read(0x8000, b); err != nil {
+		t.Errorf("the other map is gone too: %v", err)
+	}
+}
+
+// A guest can truncate the file behind its own memory: its device gets a
+// fault, the process lives.
+func TestTruncatedFileFaults(t *testing.T) {
+	f := memfd(t, 4*4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	if err := m.Map(0, 4*4096, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	var fault *Fault
+	if err := m.Read(2*4096, make([]byte, 64)); !errors.As(err, &fault) {
+		t.Errorf("read of truncated memory: %v, want a *Fault", err)
+	}
+	if _, err := m.Load64(2 * 4096); !errors.As(err, &fault) {
+		t.Errorf("load of truncated memory: %v, want a *Fault", err)
+	}
+	if err := m.Read(0, make([]byte, 64)); err != nil {
+		t.Errorf("the remaining page: %v", err)
+	}
+	if err := m.Unmap(0, 4*4096); err != nil { // the lock was released
+		t.Error(err)
+	}
+}
+
+func TestWordsAreLittleEndianAndShared(t *testing.T) {
+	f := memfd(t, 4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	if err := m.Map(0x7000, 4096, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Store64(0x7008, 0x0102030405060708); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 8)
+	if _, err := f.ReadAt(b, 8); err != nil || !bytes.Equal(b, []byte{8, 7, 6, 5, 4, 3, 2, 1}) {
+		t.Errorf("stored word reads % x, %v", b, err)
+	}
+	if v, err := m.Load64(0x7008); err != nil || v != 0x0102030405060708 {
+		t.Errorf("Load64 = %#x, %v", v, err)
+	}
+}
