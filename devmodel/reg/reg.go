@@ -31,13 +31,13 @@ type Access uint8
 
 // Access kinds.
 const (
-	RW  Access = iota // plain storage
-	RO                // writes change nothing (handlers are still called)
-	RC                // reading clears
-	W1C               // writing ones clears those bits
+	RW    Access = iota // plain storage
+	RO                  // writes change nothing (handlers are still called)
+	RCW1S               // reading clears, writing ones sets those bits
+	W1C                 // writing ones clears those bits
 )
 
-func (a Access) String() string { return [...]string{"RW", "RO", "RC", "W1C"}[a] }
+func (a Access) String() string { return [...]string{"RW", "RO", "RC/W1S", "W1C"}[a] }
 
 // Domain orders the resets of the device from the weakest to the strongest.
 // A row names the weakest reset that puts it back to its reset value; every
@@ -200,7 +200,6 @@ func NewSpace(size uint64, emit func(any), rows ...[]Row) *Space {
 	for _, segs := range s.pages {
 		sort.Slice(segs, func(i, j int) bool { return segs[i].start < segs[j].start })
 	}
-	s.checkOverlaps()
 	return s
 }
 
@@ -241,18 +240,20 @@ func (s *Space) addSegment(b *block, start uint32, n int, stride uint32, first i
 	}
 }
 
-// checkOverlaps makes sure that no dword belongs to two rows.
-func (s *Space) checkOverlaps() {
+// Overlaps returns an error if a dword belongs to two rows. It looks at every
+// element, which takes milliseconds: a check for tests of a whole table.
+func (s *Space) Overlaps() error {
 	owner := map[uint32]string{}
 	for _, b := range s.blocks {
 		for i := range b.cells.v {
 			off := b.offset(i)
 			if o, dup := owner[off]; dup {
-				panic(fmt.Sprintf("reg: %s and %s share offset %#x", o, b.label(i), off))
+				return fmt.Errorf("registers %s and %s share offset %#x", o, b.label(i), off)
 			}
 			owner[off] = b.label(i)
 		}
 	}
+	return nil
 }
 
 func (b *block) offset(i int) uint32 {
@@ -318,7 +319,7 @@ func (s *Space) Read32(off uint32) uint32 {
 	if b.Row.Read != nil {
 		v = b.Row.Read(i)
 	}
-	if b.Access == RC {
+	if b.Access == RCW1S {
 		b.cells.v[i] = 0
 	}
 	return v
@@ -334,7 +335,7 @@ func (s *Space) peek(off uint32) uint32 {
 }
 
 func (b *block) value(i int) uint32 {
-	if b.Row.Read != nil && b.Access != RC {
+	if b.Row.Read != nil && b.Access != RCW1S {
 		return b.Row.Read(i)
 	}
 	return b.cells.v[i]
@@ -363,8 +364,10 @@ func (s *Space) Write32(off, v uint32) {
 	}
 	old := b.cells.v[i]
 	switch b.Access {
-	case RW, RC:
+	case RW:
 		b.cells.v[i] = old&^mask | v&mask
+	case RCW1S:
+		b.cells.v[i] = old | v&mask
 	case W1C:
 		b.cells.v[i] = old &^ (v & mask)
 	}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lan is the Ethernet side of the function as far as binding the
+// driver needs it: receive queues that can be enabled and disabled, transmit
+// queues that fetch, count and complete frames, and the statistics registers.
+//
+// No wire is attached: frames leave the port for a segment without other
+// stations, so none arrives either. What only a receiver could notice
+// (checksum and VLAN insertion) is therefore not computed, and frames to be
+// cut up by the device (TSO) are refused with an event, never silently sent.
+//
+// Contract and traps:
+//   - Registers and queue control run under the device's control lock.
+//     Descriptors and payload are read by one worker goroutine, outside it; a
+//     queue's own lock is held for one burst of descriptors, and disabling a
+//     queue waits for it, so that no DMA follows. Lock order: control, queue.
+//   - Head and tail of a transmit queue are 0 after it is added, whatever
+//     its doorbell register last held.
+//   - QRX_TAIL is written before QRX_CTRL enables the queue and stays.
+package lan
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// Queues is the number of queue pairs the function offers; it equals
+// capabilities 0x41 and 0x42 that firmware reports.
+const Queues = 64
+
+// Memory is guest memory as the unit needs it.
+type Memory interface {
+	Read(iova uint64, p []byte) error
+	Store64(iova uint64, v uint64) error
+}
+
+// Config is what a LAN unit is made of.
+type Config struct {
+	Mem  Memory
+	Emit func(any)
+	// TxDone is the interrupt cause of a transmit queue. It is called by the
+	// worker with no lock held.
+	TxDone func(queue int)
+}
+
+// LAN is the Ethernet side of one function.
+type LAN struct {
+	cfg   Config
+	tx    [Queues]txQueue
+	kicks chan int
+
+	rxCtrl, rxContext, rxTail, txBell reg.Cells
+	stats                             statistics
+}
+
+// New makes the unit. Run must be running for frames to be sent.
+func New(c Config) *LAN {
+	if c.Emit == nil {
+		c.Emit = func(any) {}
+	}
+	return &LAN{cfg: c, kicks: make(chan int, Queues)}
+}
+
+// Run serves transmit doorbells until ctx ends.
+func (l *LAN) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-l.kicks:
+			l.serve(q)
+		}
+	}
+}
+
+// Registers returns the rows of the unit.
+func (l *LAN) Registers() []reg.Row {
+	const src = "ice_hw_autogen.h"
+	rows := []reg.Row{
+		{Name: "QRX_CTRL", Offset: 0x00120000, N: 2048, Stride: 4, Mask: qenaReq, Cells: &l.rxCtrl, Write: l.writeRxCtrl,
+			Fields: []reg.Field{{Name: "QENA_REQ", Hi: 0, Lo: 0}, {Name: "QENA_STAT", Hi: 2, Lo: 2}},
+			Source: src + "; ice_base.c:ice_vsi_ctrl_one_rx_ring"},
+		{Name: "QRX_CONTEXT", Offset: 0x00280000, N: 8, Stride: 0x2000, M: 2048, Stride2: 4, Domain: reg.CORER, Cells: &l.rxContext,
+			Source: src + "; ice_common.c:ice_write_rxq_ctx"},
+		{Name: "QRX_TAIL", Offset: 0x00290000, N: 2048, Stride: 4, Domain: reg.CORER, Mask: 0x1fff, Cells: &l.rxTail, Source: src + "; ice_txrx_lib.c:ice_release_rx_desc"},
+		{Name: "QRXFLXP_CNTXT", Offset: 0x00480000, N: 2048, Stride: 4, Domain: reg.CORER,
+			Fields: []reg.Field{{Name: "RXDID_IDX", Hi: 5, Lo: 0}, {Name: "RXDID_PRIO", Hi: 10, Lo: 8}, {Name: "TS", Hi: 11, Lo: 11}},
+			Source: src + "; ice_lib.c:ice_write_qrxflxp_cntxt"},
+		{Name: "QTX_COMM_DBELL", Offset: 0x002C0000, N: 16384, Stride: 4, Domain: reg.CORER, Cells: &l.txBell, Write: l.writeTxBell, Source: src + "; ice_txrx.c:ice_tx_map"},
+		{Name: "QTX_COMM_HEAD", Offset: 0x000E0000, N: 16384, Stride: 4, Access: reg.RO, Read: l.readTxHead,
+			Fields: []reg.Field{{Name: "HEAD", Hi: 12, Lo: 0}}, Source: src + "; ice_main.c:ice_tx_timeout"},
+		{Name: "GL_MDCK_TX_TDPU", Offset: 0x00049348, Domain: reg.CORER, Source: src + "; ice_main.c:ice_ena_misc_vector"},
+		{Name: "GL_MDET_TX_PQM", Offset: 0x002D2E00, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
+		{Name: "GL_MDET_TX_TCLAN", Offset: 0x000FC068, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
+		{Name: "GL_MDET_RX", Offset: 0x00294C00, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
+		{Name: "PF_MDET_TX_PQM", Offset: 0x002D2C80, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
+		{Name: "PF_MDET_TX_TCLAN", Offset: 0x000FC000, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
+		{Name: "PF_MDET_RX", Offset: 0x00294280, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
+	}
+	return append(rows, l.stats.registers()...)
+}
+
+// Reset stops every queue; statistics survive the function resets.
+func (l *LAN) Reset(d reg.Domain) {
+	l.ResetQueues()
+	if d >= reg.CORER {
+		l.stats.clear()
+	}
+}
+
+// ResetQueues stops all queues and returns when no DMA of theirs can follow.
+func (l *LAN) ResetQueues() {
+	for q := range l.tx {
+		l.DisableTxQueue(uint16(q))
+	}
+	for q := 0; q < l.rxCtrl.Len(); q++ {
+		l.rxCtrl.Set(q, 0)
+	}
+}
+
+// Bits of QRX_CTRL.
+const (
+	qenaReq  = 1 << 0
+	qenaStat = 1 << 2
+)
+
+// writeRxCtrl lets the state follow the request at once: the driver polls it
+// for about a millisecond. Nothing arrives, so nothing is in flight.
+func (l *LAN) writeRxCtrl(q int, v uint32) {
+	if q >= Queues && v&qenaReq != 0 {
+		l.cfg.Emit(BadQueue{Queue: q, Rx: true})
+		l.rxCtrl.Set(q, 0)
+		return
+	}
+	c := l.rxCtrl.Get(q) &^ qenaStat
+	if c&qenaReq != 0 {
+		c |= qenaStat
+	}
+	l.rxCtrl.Set(q, c)
+}
+
+// BadQueue is the event of using a queue that the function does not have or
+// that is not enabled.
+type BadQueue struct {
+	Queue int
+	Rx    bool
+}
+
+func (b BadQueue) String() string {
+	if b.Rx {
+		return fmt.Sprintf("QRX_CTRL(%d): the function has no such receive queue", b.Queue)
+	}
+	return fmt.Sprintf("QTX_COMM_DBELL(%d) rung, but the queue is not enabled", b.Queue)
+}
+
+// lockedQueue runs f with the queue's lock held.
+func lockedQueue(mu *sync.Mutex, f func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	f()
+}
