@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package event is what the protocol engine tells the driver with:
+// completion queues (the control QP's among them), completion event queues
+// and the asynchronous event queue.
+//
+// Contract and traps:
+//   - An entry is published by its word with the valid bit, stored last. The
+//     valid bit starts as 1 and flips at every wrap; sizes need not be powers
+//     of two.
+//   - A CQ holds at most one armed state, not a count: one event per arming.
+//     The shadow word's sequence number is no condition for it.
+//   - A CEQ has no consumer index. What keeps it from overflowing is that a
+//     CQ with ENCEQEMASK has at most one entry in it until PFPE_CQACK.
+//   - What a driver put into CREATE_CQ as context is echoed bit for bit:
+//     older kernels take it for a pointer.
+//   - Destroyed queues are never written again.
+//   - The caller holds the device's control lock; nothing here locks.
+package event
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// Memory is what the queues need of guest memory.
+type Memory interface {
+	Write(iova uint64, p []byte) error
+	Load64(iova uint64) (uint64, error)
+	Store64(iova uint64, v uint64) error
+}
+
+// Buffers addresses queue memory; *hmc.Cache does.
+type Buffers interface {
+	Check(b hmc.Buffer, size uint64) error
+	At(b hmc.Buffer, off uint64) (uint64, error)
+}
+
+// Errors of the operations on queues.
+var (
+	// ErrParameter: a size, address or number that cannot be.
+	ErrParameter = errors.New("parameter out of range")
+	// ErrState: the object exists already, or does not exist.
+	ErrState = errors.New("object in wrong state")
+)
+
+// Config of Queues.
+type Config struct {
+	Mem     Memory
+	Buffers Buffers
+	Emit    func(any)   // may be nil
+	CEQ     func(n int) // raises CEQ n's interrupt cause; may be nil
+	AEQ     func()      // raises the AEQ's cause; may be nil
+}
+
+// Queues are all completion and event queues of one function.
+type Queues struct {
+	mem  Memory
+	bufs Buffers
+	emit func(any)
+	ceq  func(int)
+	aeqi func()
+
+	cqs  map[uint32]*cq
+	ceqs map[uint32]*ring
+	aeq  *aeq
+}
+
+// New makes Queues without a queue.
+func New(c Config) *Queues {
+	if c.Emit == nil {
+		c.Emit = func(any) {}
+	}
+	if c.CEQ == nil {
+		c.CEQ = func(int) {}
+	}
+	if c.AEQ == nil {
+		c.AEQ = func() {}
+	}
+	q := &Queues{mem: c.Mem, bufs: c.Buffers, emit: c.Emit, ceq: c.CEQ, aeqi: c.AEQ}
+	q.Reset(reg.PFR)
+	return q
+}
+
+// Reset drops every queue.
+func (q *Queues) Reset(reg.Domain) {
+	q.cqs, q.ceqs, q.aeq = map[uint32]*cq{}, map[uint32]*ring{}, nil
+}
+
+// Registers are the doorbells of the queues.
+func (q *Queues) Registers() []reg.Row {
+	return []reg.Row{
+		{Name: "PFPE_CQARM", Offset: 0x502C00, Source: "icrdma_hw.h:PFPE_CQARM; ctrl.c:irdma_sc_ccq_arm",
+			Write: func(_ int, v uint32) { q.Arm(v) }},
+		{Name: "PFPE_CQACK", Offset: 0x502C80, Source: "icrdma_hw.h:PFPE_CQACK; ctrl.c:irdma_sc_cq_ack",
+			Write: func(_ int, v uint32) { q.ack(v) }},
+		{Name: "PFPE_AEQALLOC", Offset: 0x502D00, Source: "icrdma_hw.h:PFPE_AEQALLOC; ctrl.c:irdma_sc_repost_aeq_entries",
+			Write: func(_ int, v uint32) { q.credit(v) }},
+	}
+}
+
+// ring is the device's side of a queue it produces into.
+type ring struct {
+	buf      hmc.Buffer
+	size     uint32 // entries
+	entry    uint32 // bytes per entry
+	next     uint32 // index of the next entry written
+	polarity uint64 // valid bit of this pass, 0 or 1
+}
+
+const baseAlign = 256
+
+// newRing checks what the driver says of a queue's memory.
+func (q *Queues) newRing(buf hmc.Buffer, size, entry uint32) (ring, error) {
+	r := ring{buf: buf, size: size, entry: entry, polarity: 1}
+	if size == 0 {
+		return r, fmt.Errorf("queue of 0 entries: %w", ErrParameter)
+	}
+	if !buf.Virtual && buf.Base%baseAlign != 0 {
+		return r, fmt.Errorf("queue base %#x is not %d-byte aligned: %w", buf.Base, baseAlign, ErrParameter)
+	}
+	if err := q.bufs.Check(buf, uint64(size)*uint64(entry)); err != nil {
+		return r, fmt.Errorf("%w: %w", ErrParameter, err)
+	}
+	return r, nil
+}
+
+const validBit = 63
+
+// put writes the next entry: words[:n-1], then the last with the valid bit.
+func (q *Queues) put(r *ring, words ...uint64) error {
+	at, err := q.bufs.At(r.buf, uint64(r.next)*uint64(r.entry))
+	if err != nil {
+		return err
+	}
+	last := len(words) - 1
+	var b [8]byte
+	for i, w := range words[:last] {
+		for j := range b {
+			b[j] = byte(w >> (8 * j))
+		}
+		if err := q.mem.Write(at+8*uint64(i), b[:]); err != nil {
+			return err
+		}
+	}
+	v := words[last]&^(1<<validBit) | r.polarity<<validBit
+	if err := q.mem.Store64(at+8*uint64(last), v); err != nil {
+		return err
+	}
+	if r.next++; r.next == r.size {
+		r.next, r.polarity = 0, r.polarity^1
+	}
+	return nil
+}
+
+// QueueUnwritable is the event of an entry lost because the queue's memory
+// cannot be reached.
+type QueueUnwritable struct {
+	Queue string // "CQ", "CEQ" or "AEQ"
+	ID    uint32
+	Err   error
+}
+
+func (e QueueUnwritable) String() string {
+	return fmt.Sprintf("entry of %s %d lost: %v", e.Queue, e.ID, e.Err)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hmc is the host memory cache of the protocol engine: the private
+// address space (FPM) that the driver backs with its own pages, and the walk
+// from an object's number to the guest memory behind it.
+//
+// Contract and traps:
+//   - An FPM address is never a DMA address: it goes through the segment
+//     descriptors (2 MiB each) and, where a segment is paged, through one of
+//     its 512 page descriptors.
+//   - A direct segment's address is 4 KiB aligned only: add, do not mask.
+//   - A page descriptor once used is kept until PFHMC_PDINV, an update of its
+//     segment, or a reset. If the guest changes one without PFHMC_PDINV the
+//     kept copy stays in use and a StalePD event tells so.
+//   - Contents of the objects other than PBLEs are the device's own business
+//     and live elsewhere; what is checked here is that they have backing.
+//   - The caller holds the device's control lock; nothing here locks.
+package hmc
+
+import (
+	"encoding/binary"
+
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// Memory is what the cache needs of guest memory.
+type Memory interface {
+	Read(iova uint64, p []byte) error
+	Load64(iova uint64) (uint64, error)
+}
+
+// OICRHMCErr is PFINT_OICR.HMC_ERR, the cause raised on a failed access.
+const OICRHMCErr = 1 << 26
+
+// Config of a Cache.
+type Config struct {
+	Mem  Memory
+	Emit func(any)         // may be nil
+	OICR func(bits uint32) // may be nil
+	PF   int               // the HMC function number
+	// Profile is what QUERY_FPM_VAL offers; the zero value means SmallGuest.
+	Profile Profile
+}
+
+// Cache is the host memory cache of one function.
+type Cache struct {
+	mem     Memory
+	emit    func(any)
+	oicr    func(uint32)
+	pf      int
+	profile Profile
+
+	committed bool
+	backed    bool // SHMC_PAGES_ALLOCATED seen
+	layout    [NumObjects]extent
+	end       uint64 // first FPM address behind the layout
+
+	sds map[uint32]*segment // valid segments only
+
+	errInfo, errData reg.Cells
+}
+
+// New makes an empty cache.
+func New(c Config) *Cache {
+	if c.Emit == nil {
+		c.Emit = func(any) {}
+	}
+	if c.OICR == nil {
+		c.OICR = func(uint32) {}
+	}
+	if c.Profile.MaxSDs == 0 {
+		c.Profile = SmallGuest()
+	}
+	h := &Cache{mem: c.Mem, emit: c.Emit, oicr: c.OICR, pf: c.PF, profile: c.Profile}
+	h.clear()
+	return h
+}
+
+func (h *Cache) clear() {
+	h.committed, h.backed, h.end = false, false, 0
+	h.layout = [NumObjects]extent{}
+	h.sds = map[uint32]*segment{}
+}
+
+// Reset forgets layout, segments and kept page descriptors. Every reset,
+// also the destruction of the control QP, ends all of it.
+func (h *Cache) Reset(reg.Domain) { h.clear() }
+
+// Registers are the rows of the cache.
+func (h *Cache) Registers() []reg.Row {
+	const src = "icrdma_hw.h:PFHMC_PDINV; hmc.c:irdma_invalidate_pf_hmc_pd"
+	return []reg.Row{
+		{
+			Name: "PFHMC_PDINV", Offset: 0x520300, Domain: reg.PFR, Source: src,
+			Fields: []reg.Field{{Name: "PMSDIDX", Hi: 11, Lo: 0}, {Name: "PMSDPARTSEL", Hi: 15, Lo: 15}, {Name: "PMPDIDX", Hi: 24, Lo: 16}},
+			Write:  func(_ int, v uint32) { h.invalidate(v) },
+		},
+		{
+			// The layout of these two is that of the XL710 family.
+			Name: "PFHMC_ERRORINFO", Offset: 0x520400, Domain: reg.PFR, Cells: &h.errInfo, Inferred: true,
+			Source: "icrdma_hw.h:PFHMC_ERRORINFO",
+			Fields: []reg.Field{{Name: "PMF_INDEX", Hi: 4, Lo: 0}, {Name: "PMF_ISVF", Hi: 7, Lo: 7},
+				{Name: "HMC_ERROR_TYPE", Hi: 11, Lo: 8}, {Name: "HMC_OBJECT_TYPE", Hi: 20, Lo: 16}, {Name: "ERROR_DETECTED", Hi: 31, Lo: 31}},
+			Write: func(int, uint32) { h.errInfo.Set(0, 0) },
+		},
+		{
+			Name: "PFHMC_ERRORDATA", Offset: 0x520500, Domain: reg.PFR, Cells: &h.errData, Inferred: true,
+			Source: "icrdma_hw.h:PFHMC_ERRORDATA",
+			Fields: []reg.Field{{Name: "HMC_ERROR_DATA", Hi: 29, Lo: 0}},
+		},
+		{
+			Name: "GLHMC_VFPDINV", Offset: 0x528300, N: 32, Stride: 4, Domain: reg.CORER,
+			Source: "icrdma_hw.h:GLHMC_VFPDINV",
+		},
+	}
+}
+
+func word(b []byte, off int) uint64       { return binary.LittleEndian.Uint64(b[off:]) }
+func setWord(b []byte, off int, v uint64) { binary.LittleEndian.PutUint64(b[off:], v) }

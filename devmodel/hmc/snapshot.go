@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hmc
+
+import "slices"
+
+// SD is a segment descriptor as a person reads it.
+type SD struct {
+	Index   uint32
+	Type    string // "direct" or "paged"
+	Valid   bool
+	Address uint64
+	PDs     []PD // paged: those that are valid in memory or kept
+}
+
+// PD is a page descriptor of a paged segment.
+type PD struct {
+	Index   uint32
+	Valid   bool   // in guest memory
+	Address uint64 // in guest memory
+	Kept    bool   // the device uses its own copy
+	InUse   uint64 // address in that copy
+	Stale   bool   // the two differ
+}
+
+// Extent is one object type's place in FPM space.
+type Extent struct {
+	Object string
+	Count  uint32
+	Max    uint32
+	Size   uint32
+	Base   uint64
+}
+
+// SDs lists the valid segment descriptors in order of index, with the page
+// descriptors of paged ones as they are in guest memory now.
+func (h *Cache) SDs() []SD {
+	out := []SD{}
+	for i, s := range h.sds {
+		d := SD{Index: i, Type: "direct", Valid: true, Address: s.addr}
+		if !s.direct {
+			d.Type, d.PDs = "paged", h.pds(s)
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b SD) int { return int(a.Index) - int(b.Index) })
+	return out
+}
+
+func (h *Cache) pds(s *segment) (out []PD) {
+	var page [8 * pdsPerSegment]byte
+	if err := h.mem.Read(s.addr, page[:]); err != nil {
+		page = [8 * pdsPerSegment]byte{} // unreadable: only what is kept
+	}
+	for i := uint32(0); i < pdsPerSegment; i++ {
+		e := word(page[:], int(8*i))
+		kept, ok := s.pds[i]
+		if e&pdValid == 0 && !ok {
+			continue
+		}
+		out = append(out, PD{Index: i, Valid: e&pdValid != 0, Address: e &^ pageMask,
+			Kept: ok, InUse: kept &^ pageMask, Stale: ok && kept != e})
+	}
+	return out
+}
+
+// ValidSDs is the number of valid segment descriptors.
+func (h *Cache) ValidSDs() int { return len(h.sds) }
+
+// Extents lists the committed layout in order of object type.
+func (h *Cache) Extents() []Extent {
+	out := []Extent{}
+	for o, e := range h.layout {
+		if e.count > 0 {
+			out = append(out, Extent{Object(o).String(), e.count, h.profile.Limits[o].Max, 1 << e.log2, e.base})
+		}
+	}
+	return out
+}
+
+// Segment is the index of the segment that object index of type o lies in.
+func (h *Cache) Segment(o Object, index uint32) uint32 {
+	return uint32((h.layout[o].base + uint64(index)<<h.layout[o].log2) >> segmentShift)
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vrnic/vrnic/devmodel/hmc"
+)
+
+// Info is a QP as a person reads it.
+type Info struct {
+	ID     uint32
+	Type   string
+	State  string
+	PD     uint32
+	SendCQ uint32
+	RecvCQ uint32
+
+	PathMTU  uint32
+	DestQP   uint32
+	QKey     uint32
+	PKey     uint16
+	ARPIndex uint16
+	QSHandle uint16
+	SendPSN  uint32
+	RecvPSN  uint32
+
+	Privileged bool
+	Suspended  bool
+	SQ, RQ     Ring
+}
+
+// Ring is a QP's queue as a person reads it.
+type Ring struct {
+	Buf      hmc.Buffer
+	Quanta   uint32
+	WQE      uint32 // bytes from one possible WQE to the next
+	Next     uint32 // slot of the next WQE the device will look at
+	Polarity uint64 // its valid bit when posted
+}
+
+func (r *queue) info() Ring {
+	return Ring{r.buf, r.slots * r.stride / quantum, r.stride, r.next, r.polarity}
+}
+
+// QPs lists the queue pairs in order of number.
+func (t *Table) QPs() []Info {
+	out := []Info{}
+	for _, q := range t.qps {
+		c := &q.Ctx
+		out = append(out, Info{
+			ID: q.ID, Type: q.Type.String(), State: q.State.String(), PD: c.PD(), SendCQ: c.SendCQ(), RecvCQ: c.RecvCQ(),
+			PathMTU: c.PathMTU(), DestQP: c.DestQP(), QKey: c.QKey(), PKey: c.PKey(), ARPIndex: c.ARPIndex(),
+			QSHandle: c.QSHandle(), SendPSN: c.SendPSN(), RecvPSN: c.ExpectedPSN(),
+			Privileged: c.Privileged(), Suspended: q.Paused, SQ: q.sq.info(), RQ: q.rq.info(),
+		})
+	}
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
