@@ -23,10 +23,12 @@ type variant struct {
 	drop     []string // prefixes of paths that the guest does not get
 }
 
+// busybox-static will not do: its shell runs its own ip, ping and modprobe even
+// if real ones are there (FEATURE_PREFER_APPLETS).
 var baseVariant = variant{
 	name: "userland",
 	packages: []string{
-		"base-files", "busybox-static", "kmod", "iproute2", "iputils-ping", "ethtool", "iperf3", "pciutils", "pci.ids",
+		"base-files", "busybox", "kmod", "iproute2", "iputils-ping", "ethtool", "iperf3", "pciutils", "pci.ids",
 		"nvme-cli", "e2fsprogs", "rdma-core", "ibverbs-utils", "ibverbs-providers", "perftest", "rdmacm-utils",
 		"tcpdump", "strace", "firmware-intel-misc",
 	},
@@ -251,7 +253,7 @@ func (u *userland) addLibrary(lib string, runpath []string) error {
 // from elsewhere.
 func (u *userland) addApplets(ctx context.Context) error {
 	const busybox = "usr/bin/busybox"
-	out, err := output(ctx, []string{u.e.path(busybox)}, "--list")
+	out, err := output(ctx, treeProgram(u.e, busybox), "--list")
 	if err != nil {
 		return fmt.Errorf("list the programs of busybox: %w", err)
 	}
