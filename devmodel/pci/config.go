@@ -14,6 +14,7 @@ package pci
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 )
 
 // Identity of the E810-C QSFP function (ice_devids.h, ICE_DEV_ID_E810C_QSFP).
@@ -46,20 +47,21 @@ const (
 
 // Offsets inside configuration space.
 const (
-	offCommand  = 0x04
-	offStatus   = 0x06
-	offBAR0     = 0x10
-	offCapPtr   = 0x34
-	offIntLine  = 0x3c
-	offIntPin   = 0x3d
-	capPM       = 0x40
-	capMSIX     = 0x70
-	capExpress  = 0xa0
-	extAER      = 0x100
-	extDSN      = 0x150
-	offDevCtl   = capExpress + 8
-	devCtlFLR   = 1 << 15
-	commandMask = 0x0546 // memory, bus master, parity, SERR, INTx disable
+	offCommand    = 0x04
+	offStatus     = 0x06
+	offBAR0       = 0x10
+	offCapPtr     = 0x34
+	offIntLine    = 0x3c
+	offIntPin     = 0x3d
+	capPM         = 0x40
+	capMSIX       = 0x70
+	capExpress    = 0xa0
+	extAER        = 0x100
+	extDSN        = 0x150
+	offDevCtl     = capExpress + 8
+	devCtlFLR     = 1 << 15
+	commandMaster = 1 << 2
+	commandMask   = 0x0546 // memory, bus master, parity, SERR, INTx disable
 )
 
 // Config is the configuration space of one function. The caller holds the
@@ -67,6 +69,7 @@ const (
 type Config struct {
 	data, mask [ConfigSize]byte // mask: bits that software may change
 	reset      [ConfigSize]byte
+	master     atomic.Bool
 	// FLR is called when software starts a function level reset; Config has
 	// already reset itself.
 	FLR func()
@@ -149,6 +152,7 @@ func (c *Config) Write(off uint64, p []byte) {
 		c.data[o] = c.data[o]&^c.mask[o] | v&c.mask[o]
 		flr = flr || o == offDevCtl+1 && v&(devCtlFLR>>8) != 0
 	}
+	c.master.Store(c.data[offCommand]&commandMaster != 0)
 	if flr {
 		c.Reset()
 		if c.FLR != nil {
@@ -159,7 +163,11 @@ func (c *Config) Write(off uint64, p []byte) {
 
 // Reset puts the space back to its power-on contents: the BARs and COMMAND
 // are 0, which QEMU relies on after a device reset.
-func (c *Config) Reset() { c.data = c.reset }
+func (c *Config) Reset() {
+	c.data = c.reset
+	c.master.Store(false)
+}
 
-// BusMaster tells whether the function may start DMA.
-func (c *Config) BusMaster() bool { return c.data[offCommand]&4 != 0 }
+// BusMaster tells whether the function may start DMA. It may be called
+// without the control lock.
+func (c *Config) BusMaster() bool { return c.master.Load() }

@@ -24,6 +24,7 @@ package reg
 import (
 	"fmt"
 	"sort"
+	"strings"
 )
 
 // Access says what reads and writes do before any handler is asked.
@@ -409,35 +410,58 @@ type Value struct {
 	Writes uint64
 }
 
-// Lookup returns the elements of the row called name (case as the kernel
-// writes it, without an index), without side effects. Only elements that
-// differ from the reset value are listed when the row is an array, unless
-// all of them are at it; then none is. Unknown names give nil, false.
+// Lookup returns the register called name (as the kernel writes it, without
+// an index), without side effects. Of an array only the elements that differ
+// from their reset value are returned. An unknown name gives nil, false.
 func (s *Space) Lookup(name string) ([]Value, bool) {
 	b := s.byName[name]
 	if b == nil {
 		return nil, false
 	}
-	vals := []Value{}
-	for i := range b.cells.v {
-		v := b.value(i)
-		if len(b.cells.v) > 1 && v == b.Row.Reset {
-			continue
-		}
-		vals = append(vals, Value{b.label(i), b.offset(i), v, b.Fields, b.reads, b.writes})
+	if len(b.cells.v) == 1 {
+		return []Value{b.describe(0)}, true
 	}
-	return vals, true
+	return b.changed(), true
 }
 
-// Names lists the rows in order of offset.
-func (s *Space) Names() []string {
-	bs := append([]*block(nil), s.blocks...)
-	sort.Slice(bs, func(i, j int) bool { return bs[i].Offset < bs[j].Offset })
-	names := make([]string, len(bs))
-	for i, b := range bs {
-		names[i] = b.Name
+// Element returns one element by its label, "GLINT_DYN_CTL(3)".
+func (s *Space) Element(label string) (Value, bool) {
+	name, _, _ := strings.Cut(label, "(")
+	b := s.byName[name]
+	if b == nil {
+		return Value{}, false
 	}
-	return names
+	for i := range b.cells.v {
+		if b.label(i) == label {
+			return b.describe(i), true
+		}
+	}
+	return Value{}, false
+}
+
+// Changed returns every register that differs from its reset value, in order
+// of offset.
+func (s *Space) Changed() []Value {
+	vals := []Value{}
+	for _, b := range s.blocks {
+		vals = append(vals, b.changed()...)
+	}
+	sort.Slice(vals, func(i, j int) bool { return vals[i].Offset < vals[j].Offset })
+	return vals
+}
+
+func (b *block) changed() []Value {
+	vals := []Value{}
+	for i := range b.cells.v {
+		if b.value(i) != b.Row.Reset {
+			vals = append(vals, b.describe(i))
+		}
+	}
+	return vals
+}
+
+func (b *block) describe(i int) Value {
+	return Value{b.label(i), b.offset(i), b.value(i), b.Fields, b.reads, b.writes}
 }
 
 // Rows returns the table, in order of offset, for documents and tests.

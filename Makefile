@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+
+GO ?= go
+# One issue's checks only: make test-all ISSUE=2
+ISSUE ?=
+
+.PHONY: build run test test-all bench lint
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/vrnic ./cmd/vrnic
+
+# Boot a guest with a card in it and look at the card with rdma-core.
+run: build
+	bin/vrnic run -- ibv_devinfo -v
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+# What CI runs: quick tests first, boots last.
+test: lint build
+	$(GO) test -race ./...
+	$(GO) test -count=1 -timeout 20m ./test/boot -boot
+
+# Every check of the issues as a named test, with a table at the end.
+test-all: build
+	$(GO) run ./test/checks $(if $(ISSUE),-issue $(ISSUE))
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...

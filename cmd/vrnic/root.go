@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+	"github.com/mattn/go-isatty"
+
+	"github.com/vrnic/vrnic/images"
+)
+
+// global are the flags that every subcommand has.
+type global struct {
+	logLevel, logFormat string
+	cache               string
+	mirror, keyring     string
+}
+
+func newRoot() *cobra.Command {
+	g := &global{}
+	root := &cobra.Command{
+		Use:   "vrnic",
+		Short: "A software RDMA network card for stock drivers in QEMU",
+		Long: `vrnic models an Intel E810 network card behind vfio-user, so faithfully that
+the stock Linux ice and irdma drivers and rdma-core run on it inside QEMU.
+
+  vrnic run -- ibv_devinfo     boot a guest with a card and run a command in it
+  vrnic serve --socket S       serve a card to a QEMU of your own`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&g.logLevel, "log-level", "info", "least severe diagnostics to print: trace, debug, info, warn, error, off")
+	f.StringVar(&g.logFormat, "log-format", "text", "format of diagnostics: text or json")
+	root.AddCommand(newServe(g), newRun(g), newImage(g), newExplain(g))
+	return root
+}
+
+// logger makes the diagnostics logger, on stderr.
+func (g *global) logger() (hclog.Logger, error) {
+	level := hclog.LevelFromString(g.logLevel)
+	if level == hclog.NoLevel {
+		return nil, fmt.Errorf("--log-level %q: want trace, debug, info, warn, error or off", g.logLevel)
+	}
+	if g.logFormat != "text" && g.logFormat != "json" {
+		return nil, fmt.Errorf("--log-format %q: want text or json", g.logFormat)
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "vrnic", Level: level, Output: os.Stderr, JSONFormat: g.logFormat == "json",
+		DisableTime: g.logFormat == "text"}), nil
+}
+
+// cacheFlags adds the flags that say where images come from.
+func (g *global) cacheFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&g.cache, "cache", "", "image cache directory (default $XDG_CACHE_HOME/vrnic)")
+	f.StringVar(&g.mirror, "mirror", "", "Debian archive to fetch from (default: the one this machine's apt uses)")
+	f.StringVar(&g.keyring, "keyring", "", "keyring that verifies the archive (default: this machine's)")
+}
+
+func (g *global) openCache(logger hclog.Logger) (*images.Cache, error) {
+	o := images.Options{Dir: g.cache, Mirror: g.mirror, Keyring: g.keyring, Logger: logger}
+	if o.Dir == "" {
+		var err error
+		if o.Dir, err = images.DefaultDir(); err != nil {
+			return nil, err
+		}
+	}
+	if isatty.IsTerminal(os.Stderr.Fd()) {
+		o.Progress = os.Stderr
+	}
+	return images.Open(o)
+}

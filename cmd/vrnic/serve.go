@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vrnic/vrnic/guest/launch"
+	"github.com/vrnic/vrnic/serve"
+)
+
+func newServe(g *global) *cobra.Command {
+	var o serve.Options
+	cmd := &cobra.Command{
+		Use:   "serve --socket PATH [--socket PATH2 …]",
+		Short: "Serve cards to a QEMU of your own",
+		Long: `Serves one card per socket. The QEMU arguments that attach each are printed on
+stderr; once every socket listens, the line "ready" on stdout. A QEMU that goes
+away leaves its card in power-on state, ready for the next. SIGINT or SIGTERM
+removes the sockets and ends with status 0.`,
+		Example: `  vrnic serve --socket /tmp/card0 --control /tmp/control
+  vrnic explain --control /tmp/control hmc`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := g.logger()
+			if err != nil {
+				return err
+			}
+			o.Logger = logger
+			h, err := serve.Start(cmd.Context(), o)
+			if err != nil {
+				return exitStatus{1, err}
+			}
+			defer h.Close()
+			for _, s := range o.Sockets {
+				fmt.Fprintf(cmd.ErrOrStderr(), "attach %s with:\n  %s\n", s, launch.ShellArgs(launch.AttachArgs([]string{s}, "1G")))
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "ready")
+			select {
+			case <-cmd.Context().Done():
+				return nil
+			case err := <-h.Errors():
+				return exitStatus{1, err}
+			}
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.Sockets, "socket", nil, "path of a vfio-user socket to listen on; one card each")
+	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain")
+	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
+	return cmd
+}

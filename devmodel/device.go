@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package devmodel is the network card as a whole: it builds the units of an
+// Intel E810 physical function, wires them to each other and to guest memory,
+// and presents them as one device with regions, interrupts and DMA maps.
+//
+// It knows no transport: its methods have the shape that a vfio-user server
+// asks for, in plain Go types, and the same device runs in a test without
+// QEMU and without a socket.
+//
+// Contract and traps:
+//   - One control lock per device is held during every register and
+//     configuration access and every reset. Payload is moved outside it.
+//   - Attach comes before any access, Detach ends everything: afterwards the
+//     device is as at power-on and touches no guest memory.
+//   - Interrupt signals are sent with the control lock held: the signal
+//     function must not block and must not call back.
+package devmodel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/vrnic/vrnic/devmodel/fw"
+	"github.com/vrnic/vrnic/devmodel/guestmem"
+	"github.com/vrnic/vrnic/devmodel/lan"
+	"github.com/vrnic/vrnic/devmodel/pci"
+	"github.com/vrnic/vrnic/devmodel/rdma"
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// Regions and interrupt indices as VFIO numbers them.
+const (
+	configRegion = 7
+	msixIndex    = 2
+)
+
+// RegionSizes gives the size of each VFIO region; 0 is an absent one.
+func RegionSizes() [9]uint64 {
+	return [9]uint64{pci.RegisterBAR: pci.RegisterSize, pci.MSIXBAR: pci.MSIXSize, configRegion: pci.ConfigSize}
+}
+
+// IRQCounts gives the number of vectors of each VFIO interrupt index: INTx,
+// MSI, MSI-X, error, request.
+func IRQCounts() [5]uint32 { return [5]uint32{1, 0, pci.Vectors, 1, 1} }
+
+// Config is what a card is made of.
+type Config struct {
+	// MAC is the permanent address of the port. The card's serial number is
+	// derived from it, so it must differ between cards of one guest.
+	MAC [6]byte
+	// Emit receives every event of every unit, from any goroutine, partly
+	// with the control lock held: it must not call into the device. May be
+	// nil.
+	Emit func(event any)
+}
+
+// Device is one card.
+type Device struct {
+	mem  guestmem.Memory
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex // the control lock
+	signal func(index, vector int)
+	regs   *reg.Space
+	config *pci.Config
+	irqs   *pci.Interrupts
+	fw     *fw.Firmware
+	lan    *lan.LAN
+	rdma   *rdma.Engine
+	system system
+	emit   func(any)
+}
+
+// New makes a card in power-on state. Close releases it.
+func New(c Config) *Device {
+	d := &Device{emit: c.Emit, done: make(chan struct{})}
+	if d.emit == nil {
+		d.emit = func(any) {}
+	}
+	d.config = pci.NewConfig(serialNumber(c.MAC))
+	d.config.FLR = func() { d.reset(reg.FLR) }
+	d.irqs = pci.NewInterrupts(func(v int) {
+		if d.signal != nil {
+			d.signal(msixIndex, v)
+		}
+	})
+	mem := dma{&d.mem, d.config.BusMaster}
+	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: func(q int) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.irqs.TxQueue(q)
+	}})
+	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan})
+	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
+		MAC: func() [6]byte { return c.MAC }})
+	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(d.done)
+		d.lan.Run(ctx)
+	}()
+	return d
+}
+
+// Close ends the card's goroutines and drops its maps.
+func (d *Device) Close() {
+	d.Detach()
+	d.stop()
+	<-d.done
+}
+
+// serialNumber makes the EUI-64 of a MAC address as network cards show it.
+func serialNumber(mac [6]byte) uint64 {
+	var s uint64
+	for _, b := range [8]byte{mac[0], mac[1], mac[2], 0xff, 0xff, mac[3], mac[4], mac[5]} {
+		s = s<<8 | uint64(b)
+	}
+	return s
+}
+
+// Attach starts the life of the device with one client; signal sends the
+// message of an interrupt.
+func (d *Device) Attach(signal func(index, vector int)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.signal = signal
+}
+
+// Detach ends it: power-on state, no maps, no DMA.
+func (d *Device) Detach() {
+	d.mu.Lock()
+	d.signal = nil
+	d.config.Reset()
+	d.reset(reg.POR)
+	d.mu.Unlock()
+	d.mem.UnmapAll()
+}
+
+// Reset is the bus's device reset: everything but the maps is as at power-on.
+func (d *Device) Reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.config.Reset()
+	d.reset(reg.POR)
+}
+
+// ReadRegion fills p from offset of a region. Errors wrap EINVAL.
+func (d *Device) ReadRegion(region int, offset uint64, p []byte) error {
+	if err := checkAccess("read", region, offset, len(p)); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch region {
+	case pci.RegisterBAR:
+		d.regs.Read(offset, p)
+	case configRegion:
+		d.config.Read(offset, p)
+	default:
+		// MSI-X table and pending bits: the client keeps both.
+		clear(p)
+	}
+	return nil
+}
+
+// WriteRegion takes p to offset of a region. Errors wrap EINVAL.
+func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
+	if err := checkAccess("write", region, offset, len(p)); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch region {
+	case pci.RegisterBAR:
+		d.regs.Write(offset, p)
+	case configRegion:
+		d.config.Write(offset, p)
+	}
+	return nil
+}
+
+func checkAccess(op string, region int, offset uint64, n int) error {
+	sizes := RegionSizes()
+	if region < 0 || region >= len(sizes) || offset > sizes[region] || uint64(n) > sizes[region]-offset {
+		return fmt.Errorf("%s of %d bytes at %#x of region %d: %w", op, n, offset, region, syscall.EINVAL)
+	}
+	return nil
+}
+
+// MapDMA makes [iova, iova+size) of guest memory reachable; see
+// guestmem.Memory.Map.
+func (d *Device) MapDMA(iova, size uint64, f *os.File, offset uint64, readable, writable bool) error {
+	return d.mem.Map(iova, size, f, offset, readable, writable)
+}
+
+// UnmapDMA ends it and returns when no DMA to the range can happen any more.
+func (d *Device) UnmapDMA(iova, size uint64) error { return d.mem.Unmap(iova, size) }
+
+// UnmapAllDMA drops all maps.
+func (d *Device) UnmapAllDMA() { d.mem.UnmapAll() }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devmodel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// ErrUnknownRegister is returned for a name that no register row has.
+var ErrUnknownRegister = errors.New("no such register")
+
+// Registers returns the registers of a kernel name without side effects:
+// "PFHMC_PDINV", an element "GLINT_DYN_CTL(3)", or a whole array
+// "GLINT_DYN_CTL", of which only the elements that differ from their reset
+// value are listed. An empty name lists every register that differs.
+func (d *Device) Registers(name string) ([]reg.Value, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name == "" {
+		return d.regs.Changed(), nil
+	}
+	row, _, element := strings.Cut(name, "(")
+	if element {
+		v, ok := d.regs.Element(name)
+		if !ok {
+			return nil, fmt.Errorf("%s: %w", name, ErrUnknownRegister)
+		}
+		return []reg.Value{v}, nil
+	}
+	vals, ok := d.regs.Lookup(row)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", name, ErrUnknownRegister)
+	}
+	return vals, nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vrnic/vrnic/devmodel"
+)
+
+// Request is one question to the control socket: one JSON object, one line.
+type Request struct {
+	Device int    `json:"device"`         // index of the device, from 0
+	What   string `json:"what"`           // hmc, regs, qp, cq
+	Name   string `json:"name,omitempty"` // which one: a number or a register name; empty for all
+}
+
+// Response is the answer: a person's text, and the same as data.
+type Response struct {
+	Error string          `json:"error,omitempty"`
+	Text  string          `json:"text,omitempty"`
+	Data  json.RawMessage `json:"data,omitempty"`
+}
+
+// maxRequest bounds what a control client can make us hold.
+const maxRequest = 64 << 10
+
+// serveControl answers control clients until ctx ends.
+func (h *Host) serveControl(ctx context.Context, l net.Listener, logger hclog.Logger) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() == nil {
+				logger.Error("control socket", "error", err)
+			}
+			return
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			h.answerAll(c)
+		}()
+	}
+}
+
+func (h *Host) answerAll(c net.Conn) {
+	in := bufio.NewScanner(c)
+	in.Buffer(nil, maxRequest)
+	out := json.NewEncoder(c)
+	for in.Scan() {
+		var r Request
+		var resp Response
+		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
+			resp.Error = fmt.Sprintf("request is not JSON: %v", err)
+		} else {
+			resp = h.answer(r)
+		}
+		if out.Encode(resp) != nil {
+			return
+		}
+	}
+}
+
+func (h *Host) answer(r Request) Response {
+	if r.Device < 0 || r.Device >= len(h.devices) {
+		return Response{Error: fmt.Sprintf("no device %d: this process serves %d", r.Device, len(h.devices))}
+	}
+	text, data, err := explain(h.devices[r.Device], r.What, r.Name)
+	if err != nil {
+		return Response{Error: err.Error()}
+	}
+	b, err := json.Marshal(data)
+	if err != nil {
+		return Response{Error: fmt.Sprintf("encoding the answer: %v", err)}
+	}
+	return Response{Text: text, Data: b}
+}
+
+func explain(d *devmodel.Device, what, name string) (text string, data any, err error) {
+	e := explainers[what]
+	if e == nil {
+		return "", nil, fmt.Errorf("nothing to explain called %q: known are cq, hmc, qp, regs", what)
+	}
+	return e(d, name)
+}
+
+// Ask sends one request to the control socket at path.
+func Ask(ctx context.Context, path string, r Request) (Response, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return Response{}, fmt.Errorf("control socket: %w", err)
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if err := json.NewEncoder(c).Encode(r); err != nil {
+		return Response{}, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	var resp Response
+	if err := json.NewDecoder(c).Decode(&resp); err != nil {
+		return Response{}, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	if resp.Error != "" {
+		return resp, errors.New(resp.Error)
+	}
+	return resp, nil
+}

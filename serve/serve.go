@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serve runs devices in this process: each a card of the model behind
+// a vfio-user socket, all of them behind one control socket.
+//
+// A client that leaves finds its device in power-on state when it comes back.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/check"
+	"github.com/vrnic/vrnic/devmodel/trace"
+	vfiouser "github.com/vrnic/vrnic/vfio-user"
+)
+
+// Options say what to serve.
+type Options struct {
+	// Sockets are the paths to listen on, one device each.
+	Sockets []string
+	// MACs are the devices' addresses; missing ones come from DefaultMAC.
+	MACs [][6]byte
+	// Control is the path of the control socket; empty for none.
+	Control string
+	Logger  hclog.Logger
+}
+
+// Host is a set of devices being served.
+type Host struct {
+	devices  []*devmodel.Device
+	checkers []*check.Checker
+	wg       sync.WaitGroup
+	cancel   context.CancelFunc
+	errs     chan error
+}
+
+// DefaultMAC is the address of a device that was given none: locally
+// administered, and the same whenever the same socket is served.
+func DefaultMAC(socket string) [6]byte {
+	if abs, err := filepath.Abs(socket); err == nil {
+		socket = abs
+	}
+	h := fnv.New32a()
+	h.Write([]byte(socket))
+	s := h.Sum32()
+	return [6]byte{0x02, 0xe8, 0x10, byte(s >> 16), byte(s >> 8), byte(s)}
+}
+
+// Start listens on all sockets and serves them in the background until ctx
+// ends or Close. When it returns without error, every socket accepts.
+func Start(ctx context.Context, o Options) (*Host, error) {
+	if len(o.Sockets) == 0 {
+		return nil, errors.New("serve: no socket given")
+	}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	h := &Host{cancel: cancel, errs: make(chan error, len(o.Sockets)+1)}
+	fail := func(err error) (*Host, error) {
+		h.Close()
+		return nil, err
+	}
+	for i, path := range o.Sockets {
+		logger := o.Logger
+		if len(o.Sockets) > 1 {
+			logger = logger.Named(filepath.Base(path))
+		}
+		l, err := vfiouser.Listen(path)
+		if err != nil {
+			return fail(fmt.Errorf("serve %s: %w", path, err))
+		}
+		mac := DefaultMAC(path)
+		if i < len(o.MACs) {
+			mac = o.MACs[i]
+		}
+		checker := check.New(logger)
+		dev := devmodel.New(devmodel.Config{MAC: mac, Emit: trace.Fan(checker.Event, trace.Log(logger))})
+		h.devices = append(h.devices, dev)
+		h.checkers = append(h.checkers, checker)
+		srv := vfiouser.NewServer(dev, layout(), vfiouser.Options{Logger: logger})
+		h.wg.Add(1)
+		go func() {
+			defer h.wg.Done()
+			defer dev.Close()
+			defer l.Close()
+			if err := srv.Serve(ctx, l); err != nil {
+				h.errs <- fmt.Errorf("serve %s: %w", path, err)
+			}
+		}()
+	}
+	if o.Control != "" {
+		l, err := vfiouser.Listen(o.Control)
+		if err != nil {
+			return fail(fmt.Errorf("control socket %s: %w", o.Control, err))
+		}
+		h.wg.Add(1)
+		go func() {
+			defer h.wg.Done()
+			h.serveControl(ctx, l, o.Logger)
+		}()
+	}
+	return h, nil
+}
+
+// layout describes the card to the vfio-user server.
+func layout() vfiouser.Layout {
+	l := vfiouser.Layout{IRQs: devmodel.IRQCounts(), Resettable: true}
+	for i, size := range devmodel.RegionSizes() {
+		if size > 0 {
+			l.Regions[i] = vfiouser.Region{Size: size, Flags: vfiouser.RegionRead | vfiouser.RegionWrite}
+		}
+	}
+	return l
+}
+
+// Errors delivers a server's failure; a Host that was closed delivers none.
+func (h *Host) Errors() <-chan error { return h.errs }
+
+// Close stops serving, removes the sockets and releases the devices.
+func (h *Host) Close() {
+	h.cancel()
+	h.wg.Wait()
+}
