@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vrnic/vrnic/guest/wire"
+)
+
+// network gives each ice netdev its settings, once, when it appears: at boot and
+// after every rebind, which makes a new netdev with a new index. What the user
+// changes afterwards (down, other addresses) is left alone.
+type network struct {
+	sys  string // /sys, or a copy of its shape in tests
+	nets []wire.Net
+	log  func(level, format string, args ...any)
+
+	setLink    func(index, mtu int) error
+	addAddress func(index int, p netip.Prefix) error
+
+	done   map[int]bool // by interface index
+	failed map[int]int  // attempts so far
+}
+
+// maxAttempts bounds the tries to set up one netdev.
+const maxAttempts = 10
+
+func newNetwork(nets []wire.Net, log func(string, string, ...any)) *network {
+	return &network{
+		sys: "/sys", nets: nets, log: log,
+		setLink: setLink, addAddress: addAddress,
+		done: make(map[int]bool), failed: make(map[int]int),
+	}
+}
+
+// adopt sets up the ice netdevs that are new. It reports whether one of them
+// has to be tried again, e.g. because the driver was in the middle of a reset.
+func (n *network) adopt() (again bool) {
+	for _, name := range iceNetdevs(n.sys) {
+		index, err := strconv.Atoi(readAttr(n.sys, "class/net", name, "ifindex"))
+		if err != nil || n.done[index] || n.failed[index] >= maxAttempts {
+			continue // gone again, or settled
+		}
+		mac := readAttr(n.sys, "class/net", name, "address")
+		if err := n.configure(index, n.settings(mac)); err != nil {
+			n.failed[index]++
+			again = true
+			n.log("warn", "netdev %s (%s): %v", name, mac, err)
+			continue
+		}
+		n.done[index] = true
+		n.log("debug", "netdev %s (%s) is up", name, mac)
+	}
+	return again
+}
+
+// settings returns what to set on the netdev with that MAC address.
+func (n *network) settings(mac string) wire.Net {
+	var fallback wire.Net
+	for _, s := range n.nets {
+		if strings.EqualFold(s.MAC, mac) {
+			return s
+		}
+		if s.MAC == "" {
+			fallback = s
+		}
+	}
+	return fallback
+}
+
+func (n *network) configure(index int, s wire.Net) error {
+	if err := n.setLink(index, s.MTU); err != nil {
+		return fmt.Errorf("bring up: %w", err)
+	}
+	var errs []error
+	for _, a := range s.Addresses {
+		if err := n.addAddress(index, a); err != nil {
+			errs = append(errs, fmt.Errorf("add address %s: %w", a, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// iceNetdevs names the netdevs whose device is driven by ice.
+func iceNetdevs(sys string) []string {
+	links, _ := filepath.Glob(filepath.Join(sys, "class/net/*/device/driver"))
+	var names []string
+	for _, link := range links {
+		if driver, err := os.Readlink(link); err == nil && filepath.Base(driver) == "ice" {
+			names = append(names, filepath.Base(filepath.Dir(filepath.Dir(link))))
+		}
+	}
+	return names
+}
+
+// readAttr reads a sysfs attribute; "" stands for any failure, such as that of
+// reading the carrier of a netdev that is down.
+func readAttr(path ...string) string {
+	b, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
