@@ -185,7 +185,7 @@ func findArchive(sources []source, mirror, keyring string) (archive, error) {
 			}
 			if mirror == "" && score > best {
 				best, a.uri = score, trimURI(s.uri)
-				if keyring == "" && s.signedBy != "" {
+				if keyring == "" {
 					a.keyring = s.signedBy
 				}
 			}

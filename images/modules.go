@@ -183,6 +183,7 @@ func (c *Cache) stageModules(ctx context.Context, tools *entry, src *kernelSourc
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	c.log.Info("preparing modules", "kernel", src.release)
 	todo := slices.Clone(guestModules)
 	seen := map[string]bool{}
 	for len(todo) > 0 {

@@ -51,6 +51,19 @@ func (v variant) recipe() fetchRecipe {
 	return fetchRecipe{Format: 1, Release: trixie.name, Packages: v.packages}
 }
 
+// userland returns the unpacked userland, fetched if need be.
+func (c *Cache) userland(ctx context.Context) (*entry, error) {
+	if e := c.current(baseVariant.name, hashOf(baseVariant.recipe())); e != nil {
+		return e, nil
+	}
+	var e *entry
+	err := c.locked(ctx, func() (err error) {
+		e, err = c.userlandLocked(ctx, false)
+		return err
+	})
+	return e, err
+}
+
 // userlandLocked returns the unpacked userland, a fresh one if asked to.
 func (c *Cache) userlandLocked(ctx context.Context, refresh bool) (*entry, error) {
 	return c.variantLocked(ctx, baseVariant, refresh)
@@ -242,7 +255,7 @@ func (u *userland) addNeeded(name string) error {
 func (u *userland) addLibrary(lib string, runpath []string) error {
 	for _, d := range append(runpath, "usr/lib/x86_64-linux-gnu", "usr/lib") {
 		name := cleanName(path.Join(d, lib))
-		if _, err := os.Stat(u.e.path(name)); err == nil {
+		if _, err := u.resolve(name); err == nil {
 			return u.add(name)
 		}
 	}
