@@ -26,7 +26,11 @@ const (
 	pdsPerSegment = 512
 )
 
-func (e SDEntry) index() uint32 { return uint32(e.Cmd & sdIndexMask) }
+// Index is the segment the entry is about.
+func (e SDEntry) Index() uint32 { return uint32(e.Cmd & sdIndexMask) }
+
+// Valid tells whether the entry programs the segment; otherwise it clears it.
+func (e SDEntry) Valid() bool { return e.Data&sdValid != 0 }
 
 // UpdateSDs checks all entries, then applies them all. Programming a segment
 // drops the page descriptors kept of it.
@@ -38,7 +42,7 @@ func (h *Cache) UpdateSDs(entries []SDEntry) error {
 		if e.Cmd&sdCmdWrite == 0 {
 			return fmt.Errorf("SD command %#x without PMSDWR: %w", e.Cmd, ErrParameter)
 		}
-		if i := e.index(); i < h.profile.FirstSD || i >= h.profile.FirstSD+h.profile.MaxSDs {
+		if i := e.Index(); i < h.profile.FirstSD || i >= h.profile.FirstSD+h.profile.MaxSDs {
 			return fmt.Errorf("SD index %d, the function has %d from %d on: %w", i, h.profile.MaxSDs, h.profile.FirstSD, ErrParameter)
 		}
 	}
@@ -49,9 +53,9 @@ func (h *Cache) UpdateSDs(entries []SDEntry) error {
 }
 
 func (h *Cache) updateSD(e SDEntry) {
-	i := e.index()
+	i := e.Index()
 	old := h.sds[i]
-	if e.Data&sdValid == 0 {
+	if !e.Valid() {
 		if old == nil {
 			h.emit(SDNotValid{SD: i, Data: e.Data})
 		}

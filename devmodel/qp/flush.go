@@ -40,7 +40,8 @@ func (t *Table) Flush(a FlushArgs) (sq, rq bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	if q.State != Error {
+	// After SQD the driver flushes too, where it only meant to drain.
+	if q.State != Error && q.State != SQD {
 		t.emit(FlushOutsideError{QP: q.ID, State: q.State})
 	}
 	if a.SQ {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rdma puts the protocol engine together: host memory cache, event
+// queues, queue pairs and the control queue pair that commands them.
+//
+// Contract: one control lock per device is held by the caller around every
+// method and every register handler; nothing blocks. Interrupt causes are
+// fired and forgotten, after the entries they announce are in guest memory.
+package rdma
+
+import (
+	"github.com/vrnic/vrnic/devmodel/cqp"
+	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/qp"
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// Memory is what the engine needs of guest memory. Load64 and Store64 are
+// atomic, ordered and 8-byte aligned.
+type Memory interface {
+	Read(iova uint64, p []byte) error
+	Write(iova uint64, p []byte) error
+	Load64(iova uint64) (uint64, error)
+	Store64(iova uint64, v uint64) error
+}
+
+// Config of an Engine. Callbacks may be nil.
+type Config struct {
+	Mem  Memory
+	Emit func(any)
+	CEQ  func(n int)       // raise the cause of completion event queue n
+	AEQ  func()            // raise the cause of the asynchronous event queue
+	OICR func(bits uint32) // raise other causes, as bits of PFINT_OICR
+	PF   int               // the function's number; its HMC function too
+	MAC  func() [6]byte    // the port's address
+
+	Profile hmc.Profile // zero value: hmc.SmallGuest
+}
+
+// Engine is the protocol engine of one function.
+type Engine struct {
+	hmc    *hmc.Cache
+	queues *event.Queues
+	qps    *qp.Table
+	cqp    *cqp.CQP
+}
+
+// New makes an engine as it is after a reset.
+func New(c Config) *Engine {
+	e := &Engine{}
+	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, PF: c.PF, Profile: c.Profile})
+	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
+	e.qps = qp.New(qp.Config{Mem: c.Mem, Buffers: e.hmc, Queues: e.queues, Emit: c.Emit})
+	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps})
+	return e
+}
+
+// Registers are the rows of all parts.
+func (e *Engine) Registers() []reg.Row {
+	var rows []reg.Row
+	for _, part := range [][]reg.Row{e.hmc.Registers(), e.queues.Registers(), e.qps.Registers(), e.cqp.Registers()} {
+		rows = append(rows, part...)
+	}
+	return rows
+}
+
+// Reset ends every object: all of the engine's state is the function's and
+// does not survive even the weakest reset. No DMA follows.
+func (e *Engine) Reset(d reg.Domain) {
+	e.cqp.Reset(d)
+	e.qps.Reset(d)
+	e.queues.Reset(d)
+	e.hmc.Reset(d)
+}
+
+// Snapshot is the engine as `vrnic explain` shows it.
+type Snapshot struct {
+	CQP       cqp.Status
+	SDs       []hmc.SD
+	Extents   []hmc.Extent
+	QPs       []qp.Info
+	CQs       []event.CQ
+	CEQs      []event.EQ
+	AEQ       *event.EQ // nil: none
+	ARPs      []cqp.ARP
+	AHs       []cqp.AH
+	Multicast []cqp.Multicast
+	WorkNodes []cqp.WorkNode
+}
+
+// Snapshot copies everything. It changes nothing in the device.
+func (e *Engine) Snapshot() Snapshot {
+	s := Snapshot{
+		CQP: e.cqp.Status(), SDs: e.hmc.SDs(), Extents: e.hmc.Extents(), QPs: e.qps.QPs(),
+		CQs: e.queues.CQs(), CEQs: e.queues.CEQs(),
+		ARPs: e.cqp.ARPs(), AHs: e.cqp.AHs(), Multicast: e.cqp.Multicasts(), WorkNodes: e.cqp.WorkNodes(),
+	}
+	if q, ok := e.queues.AEQ(); ok {
+		s.AEQ = &q
+	}
+	return s
+}
+
+// Explain walks from object index of type o to guest memory, naming each
+// word read. It changes nothing in the device.
+func (e *Engine) Explain(o hmc.Object, index uint32) (hmc.Walk, error) {
+	return e.hmc.Explain(o, index)
+}
