@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfiouser
+
+import "os"
+
+// Layout is what a server tells its clients about the device. It is fixed for
+// the device's life.
+type Layout struct {
+	Regions    [NumRegions]Region
+	IRQs       [NumIRQs]uint32 // vectors per index: INTx, MSI, MSI-X, ERR, REQ
+	Resettable bool            // the client may send DEVICE_RESET
+}
+
+// Region is one region of the device. QEMU takes the size of a BAR from here
+// and its type from config space, and aborts if the size of a BAR is not a
+// power of two.
+type Region struct {
+	Size  uint64 // bytes; 0 means that the region is absent
+	Flags uint32 // RegionRead, RegionWrite
+}
+
+// Device is what a [Server] serves. Its types are plain, so that a model can
+// satisfy it without importing this package.
+//
+// All methods are called by one goroutine, in message order, and must not
+// block: the client's whole machine waits. An error that wraps a
+// [syscall.Errno] is sent as that errno, any other as EINVAL. Slices are valid
+// during the call only.
+type Device interface {
+	// Attach: a client has agreed on a version. signal raises an interrupt
+	// (index, vector); it is safe from any goroutine, never blocks, and does
+	// nothing for a vector that does not exist or once the client is gone.
+	Attach(signal func(index, vector int))
+
+	// Detach: the connection ended, however it ended. The device drops its DMA
+	// maps and goes to power-on reset. No DMA happens after it returned.
+	Detach()
+
+	// ReadRegion fills p from the region at offset; WriteRegion stores p there.
+	// The range lies inside the region, which has the matching flag, and p is
+	// neither empty nor longer than 1 MiB. QEMU passes the guest's own width
+	// (1, 2, 4 or 8 bytes, aligned) to a BAR but reads config space in one go.
+	ReadRegion(region int, offset uint64, p []byte) error
+	WriteRegion(region int, offset uint64, p []byte) error
+
+	// MapDMA makes [iova, iova+size), whole 4 KiB pages, known as memory of the
+	// client. f is nil when the client gave no descriptor; such memory can be
+	// reached by messages only. Otherwise offset is the place of iova in f, and
+	// the device owns f from now on, also when it returns an error. Every map
+	// has a fresh descriptor, also for a file seen before. The device decides
+	// about overlaps (EEXIST) and how many maps it is willing to hold (ENOSPC).
+	MapDMA(iova, size uint64, f *os.File, offset uint64, readable, writable bool) error
+
+	// UnmapDMA drops every mapping inside [iova, iova+size); nothing mapped
+	// there is no error. iova+size may be 2^64 and then wraps to 0. When it
+	// returns no DMA to the range can happen any more.
+	UnmapDMA(iova, size uint64) error
+
+	// UnmapAllDMA drops every mapping.
+	UnmapAllDMA()
+
+	// Reset is DEVICE_RESET. DMA maps and eventfds stay; interrupts that wait
+	// for an eventfd or an unmask are forgotten. QEMU expects the COMMAND
+	// register of config space to be 0 afterwards.
+	Reset()
+}
+
+// IRQMasker may be implemented by a [Device] that wants to know of the
+// client's mask and unmask requests. A device with a level-triggered interrupt
+// needs it: INTx masks itself when it fires, and on the unmask the device
+// signals again if its level is still up. Unlike the methods of Device it may
+// be called from another goroutine, because the client may unmask through an
+// eventfd; it may call signal.
+type IRQMasker interface {
+	IRQMasked(index, vector int, masked bool)
+}

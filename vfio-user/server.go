@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfiouser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// busyWait is how long a second client waits for the first to go. A QEMU
+	// that is started while its predecessor dies gets the device that way; one
+	// that is simply one too many is told so before its own time-out of 5 s
+	// (hw/vfio-user/pci.c, x-msg-timeout), after which it would say less.
+	busyWait = 3 * time.Second
+	// versionTimeout is how long a connection may take to send VERSION.
+	versionTimeout = 30 * time.Second
+	// maxConns bounds connections that are open at once, with and without the
+	// device; more are closed at once.
+	maxConns = 32
+	// acceptPause is the pause after a failed accept, for instance for want of
+	// descriptors.
+	acceptPause = 100 * time.Millisecond
+)
+
+// ErrBusy: another client has the device. The client sees EBUSY.
+var ErrBusy = fmt.Errorf("another client has the device: %w", unix.EBUSY)
+
+// Options of a Server. The zero value is good.
+type Options struct {
+	Logger hclog.Logger // nil logs nothing
+
+	// Observer sees every message of every client. The calls of one connection
+	// come one after the other; it must not block.
+	Observer func(Message)
+
+	// BusyWait is how long a client waits while another has the device, before
+	// its VERSION is answered with EBUSY. 0 means 3 s, less than nothing means
+	// not at all.
+	BusyWait time.Duration
+}
+
+// Server serves one device to one client after the other.
+type Server struct {
+	dev    Device
+	layout Layout
+	opts   Options
+	log    hclog.Logger
+	owned  chan struct{} // holds a token while a client has the device
+}
+
+// NewServer prepares to serve dev. Nothing happens before Serve.
+func NewServer(dev Device, layout Layout, opts Options) *Server {
+	if opts.Logger == nil {
+		opts.Logger = hclog.NewNullLogger()
+	}
+	if opts.BusyWait == 0 {
+		opts.BusyWait = busyWait
+	}
+	return &Server{dev: dev, layout: layout, opts: opts, log: opts.Logger, owned: make(chan struct{}, 1)}
+}
+
+// Serve accepts clients until ctx ends, and then returns nil once the device is
+// detached and all connections are closed. It leaves the listener open: that is
+// the caller's.
+//
+// The device belongs to one client at a time, from VERSION to the end of its
+// connection. Others wait for it for a while (Options.BusyWait); whoever has not
+// sent VERSION is in nobody's way.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	if err := l.SetDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	defer cancel()
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		l.SetDeadline(time.Unix(1, 0)) // the only way to end an accept without a close
+		close(woken)
+	})
+	defer func() {
+		if !stop() {
+			<-woken // or it would end the accept of a later Serve
+		}
+	}()
+
+	room := make(chan struct{}, maxConns)
+	for {
+		sock, err := l.AcceptUnix()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				sock.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("serve: %w", err)
+		case err != nil:
+			s.log.Warn("accept failed", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+		default:
+			s.log.Warn("too many connections", "limit", maxConns)
+			sock.Close()
+			continue
+		}
+		conns.Go(func() {
+			s.serveConn(ctx, sock)
+			<-room
+		})
+	}
+}
+
+func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn) {
+	defer sock.Close()
+	// Close, and not a deadline: nothing can take it back.
+	stop := context.AfterFunc(ctx, func() { sock.Close() })
+	defer stop()
+	c := &conn{srv: s, log: s.log, sock: sock, in: newStream(sock)}
+	err := c.run(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		s.log.Info("client left")
+	default:
+		s.log.Warn("connection ended", "error", err)
+	}
+}
+
+// takeDevice makes the calling connection the owner of the device, or fails with
+// ErrBusy.
+func (s *Server) takeDevice(ctx context.Context) error {
+	select {
+	case s.owned <- struct{}{}:
+		return nil
+	default:
+	}
+	if s.opts.BusyWait < 0 {
+		return ErrBusy
+	}
+	s.log.Info("client waits for the device")
+	timeout := time.NewTimer(s.opts.BusyWait)
+	defer timeout.Stop()
+	select {
+	case s.owned <- struct{}{}:
+		return nil
+	case <-timeout.C:
+		return ErrBusy
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Server) releaseDevice() { <-s.owned }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfiouser
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// firstBuffer is the size of a receive buffer until a longer message comes.
+	firstBuffer = 64 << 10
+	// scmMaxFD is the most descriptors that one sendmsg can carry
+	// (include/net/scm.h, SCM_MAX_FD).
+	scmMaxFD = 253
+	// maxHeldFDs bounds the descriptors of messages that are not complete yet.
+	maxHeldFDs = 64
+)
+
+// stream cuts what a client sends into messages. Positions count bytes from the
+// start of the connection, so that they outlive a move inside the buffer.
+type stream struct {
+	conn *net.UnixConn
+	buf  []byte
+	r, w int   // unread bytes are buf[r:w]
+	base int64 // position of buf[0]
+
+	oob  []byte
+	held []heldFD // received, their message not yet taken
+	lost []int64  // positions of bytes whose descriptors did not all arrive
+	fds  []int    // scratch of next
+}
+
+// heldFD belongs to the message that has the byte at pos.
+type heldFD struct {
+	pos int64
+	fd  int
+}
+
+// request is one message. Its payload and descriptors are valid until the next
+// call of stream.next; descriptors still there then are closed.
+type request struct {
+	Header
+	payload []byte
+	fds     []int
+	fdsLost bool // the process or the stream had no room for some of them
+}
+
+// framingError: the length of a message makes no sense, so nobody knows where
+// the next one starts.
+type framingError struct{ Header }
+
+func (e *framingError) Error() string {
+	return fmt.Sprintf("%v of %d bytes", e.Command, e.Size)
+}
+
+func (e *framingError) Unwrap() error { return ErrProtocol }
+
+func newStream(conn *net.UnixConn) *stream {
+	return &stream{
+		conn: conn,
+		buf:  make([]byte, firstBuffer),
+		oob:  make([]byte, unix.CmsgSpace(4*scmMaxFD)),
+	}
+}
+
+// close closes the descriptors nobody took. The connection is not the stream's.
+func (s *stream) close() {
+	closeAll(s.fds)
+	s.fds = nil
+	for _, h := range s.held {
+		unix.Close(h.fd)
+	}
+	s.held = nil
+}
+
+// next waits for one whole message. The error is that of the connection, or a
+// *framingError.
+func (s *stream) next() (request, error) {
+	closeAll(s.fds)
+	s.fds = s.fds[:0]
+	for {
+		need := headerSize
+		if s.w-s.r >= headerSize {
+			h := ParseHeader(s.buf[s.r:])
+			if h.Size < headerSize || h.Size > maxMessage {
+				return request{}, &framingError{h}
+			}
+			need = int(h.Size)
+			if s.w-s.r >= need {
+				return s.take(h), nil
+			}
+		}
+		s.makeRoom(need)
+		if err := s.receive(); err != nil {
+			return request{}, err
+		}
+	}
+}
+
+// take removes the message with header h from the front of the buffer.
+func (s *stream) take(h Header) request {
+	end := s.r + int(h.Size)
+	m := request{Header: h, payload: s.buf[s.r+headerSize : end : end]}
+	s.r = end
+	last := s.base + int64(end) - 1
+	n := 0
+	for _, held := range s.held {
+		if held.pos <= last {
+			s.fds = append(s.fds, held.fd)
+		} else {
+			s.held[n] = held
+			n++
+		}
+	}
+	s.held = s.held[:n]
+	m.fds = s.fds
+	for len(s.lost) > 0 && s.lost[0] <= last {
+		m.fdsLost = true
+		s.lost = s.lost[:copy(s.lost, s.lost[1:])]
+	}
+	return m
+}
+
+// makeRoom sees to it that a message of need bytes fits behind r, and that there
+// is room to receive. The messages taken are behind us: their bytes may go.
+func (s *stream) makeRoom(need int) {
+	if s.r == s.w || len(s.buf)-s.r < need || s.w == len(s.buf) {
+		old := s.buf
+		if need > len(old) {
+			s.buf = make([]byte, maxMessage)
+		}
+		s.w = copy(s.buf, old[s.r:s.w])
+		s.base += int64(s.r)
+		s.r = 0
+	}
+}
+
+// receive does one recvmsg.
+func (s *stream) receive() error {
+	// ReadMsgUnix asks for MSG_CMSG_CLOEXEC.
+	n, oobn, flags, _, err := s.conn.ReadMsgUnix(s.buf[s.w:], s.oob)
+	if err != nil {
+		return err
+	}
+	s.w += n
+	// The kernel ends a read behind the first data that carries descriptors, so
+	// they belong to the message of the last byte.
+	pos := s.base + int64(s.w) - 1
+	if flags&unix.MSG_CTRUNC != 0 {
+		s.lose(pos)
+	}
+	if oobn == 0 {
+		return nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(s.oob[:oobn])
+	if err != nil {
+		return fmt.Errorf("control message: %w", err)
+	}
+	for i := range msgs {
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			continue // some other kind of control message
+		}
+		for _, fd := range fds {
+			if len(s.held) == maxHeldFDs {
+				unix.Close(fd)
+				s.lose(pos)
+				continue
+			}
+			s.held = append(s.held, heldFD{pos, fd})
+		}
+	}
+	return nil
+}
+
+// lose notes that descriptors of the message at pos are missing. What was noted
+// before is about the one message that is still incomplete, or about this one:
+// the first and the last position say it all.
+func (s *stream) lose(pos int64) {
+	if len(s.lost) < 2 {
+		s.lost = append(s.lost, pos)
+	} else {
+		s.lost[1] = pos
+	}
+}
+
+// takeFD moves descriptor i of the message to the caller.
+func (m *request) takeFD(i int) int {
+	fd := m.fds[i]
+	m.fds[i] = -1
+	return fd
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
