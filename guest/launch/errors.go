@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ErrTimeout is returned when a command ran longer than allowed.
+var ErrTimeout = errors.New("command timed out")
+
+// MachineError says that the guest, and not the command, failed.
+type MachineError struct {
+	Why         string   // one line
+	ConsoleTail []string // the console's last lines
+}
+
+func (e *MachineError) Error() string { return "guest: " + e.Why }
+
+// Format writes the console's last lines too on %+v.
+func (e *MachineError) Format(s fmt.State, verb rune) {
+	_, _ = io.WriteString(s, e.Error())
+	if verb == 'v' && s.Flag('+') && len(e.ConsoleTail) > 0 {
+		_, _ = io.WriteString(s, "\nlast lines of the guest's console:\n  "+strings.Join(e.ConsoleTail, "\n  "))
+	}
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/vrnic/vrnic/guest/wire"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// settleTime bounds the wait for what follows QEMU's end: the last lines
+	// of its logs, on sinks that may be stuck.
+	settleTime = 2 * time.Second
+	// panicTime is what a panicking kernel gets to print and reset.
+	panicTime = 5 * time.Second
+	// powerOffTime is what the guest gets to shut down: drivers included.
+	powerOffTime = 10 * time.Second
+)
+
+// Machine is a guest that runs.
+type Machine struct {
+	config  Config
+	logger  hclog.Logger
+	process *process
+	stderr  *lastLine // of QEMU
+	console *console
+	monitor *monitor
+	session *session
+
+	mu        sync.Mutex
+	artifacts *artifacts // nil: somebody else closes them
+	finished  bool       // nobody will close artifacts that come from now on
+
+	killOnce sync.Once
+	killed   chan struct{} // closed to end the machine at once
+	dead     chan struct{} // closed when it has ended; then err is set
+	err      *MachineError
+}
+
+// startMachine starts QEMU with the given initramfs and printk level.
+func startMachine(c Config, initrd *os.File, logs *artifacts, level int) (_ *Machine, err error) {
+	args, err := c.qemuArgs(level)
+	if err != nil {
+		return nil, err
+	}
+	var ours, theirs []io.Closer
+	defer func() {
+		closeAll(theirs)
+		if err != nil {
+			closeAll(ours)
+		}
+	}()
+	consoleConn, consoleEnd, err := socketPair("console")
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs = append(ours, consoleConn), append(theirs, consoleEnd)
+	agentConn, agentEnd, err := socketPair("agent")
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs = append(ours, agentConn), append(theirs, agentEnd)
+	mon, monitorEnd, err := newMonitor(logs.monitor)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, monitorEnd)
+
+	m := &Machine{
+		config:  c,
+		logger:  c.Logger,
+		stderr:  &lastLine{},
+		monitor: mon,
+		killed:  make(chan struct{}),
+		dead:    make(chan struct{}),
+	}
+	consoleSinks, kernelSink := []io.Writer{logs.console}, logs.kernel
+	if c.Console != nil {
+		shared := &locked{w: c.Console}
+		consoleSinks = append(consoleSinks, shared)
+		kernelSink = io.MultiWriter(logs.kernel, &belowConsole{w: shared, level: level})
+	}
+	argv := append(append([]string(nil), c.QEMU...), args...)
+	fmt.Fprintf(logs.qemu, "%q\n", argv)
+	files := []*os.File{consoleEnd, monitorEnd, agentEnd, initrd} // fdConsole and on
+	m.process, err = startProcess(argv, files, io.MultiWriter(logs.qemu, m.stderr))
+	if err != nil {
+		mon.close()
+		return nil, err
+	}
+	go mon.run()
+	m.console = newConsole(consoleSinks...)
+	consoleDone := make(chan struct{})
+	go func() {
+		m.console.copyFrom(consoleConn)
+		close(consoleDone)
+	}()
+	m.session = newSession(agentConn, kernelSink, c.Logger)
+	go m.supervise(consoleConn, consoleDone)
+	return m, nil
+}
+
+func closeAll(list []io.Closer) {
+	for _, c := range list {
+		_ = c.Close()
+	}
+}
+
+// socketPair returns our end, for Go's poller, and the one for QEMU.
+func socketPair(name string) (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: socketpair: %w", name, err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", name, err), unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
+}
+
+// supervise waits for the machine's end, whatever brings it, and says why.
+func (m *Machine) supervise(consoleConn *os.File, consoleDone <-chan struct{}) {
+	select {
+	case <-m.process.done:
+	case <-m.killed:
+	case <-m.console.panicked:
+		waitFor(m.process.done, panicTime)
+	case <-m.session.done:
+		// The end of QEMU closes the channel; anything else is a guest that
+		// talks nonsense.
+		waitFor(m.process.done, settleTime)
+	}
+	m.process.kill()
+	<-m.process.done
+	waitFor(consoleDone, settleTime)
+	waitFor(m.monitor.done, settleTime)
+	waitFor(m.session.done, settleTime)
+	waitFor(m.session.kernelDone, settleTime)
+	m.monitor.close()
+	_ = consoleConn.Close()
+	_ = m.session.mux.Close()
+	m.err = m.diagnose()
+	m.mu.Lock()
+	logs := m.artifacts
+	m.artifacts, m.finished = nil, true
+	m.mu.Unlock()
+	if logs != nil {
+		if err := logs.close(); err != nil {
+			m.logger.Warn("artifacts", "error", err)
+		}
+	}
+	close(m.dead)
+}
+
+// waitFor waits for c, but not for ever.
+func waitFor(c <-chan struct{}, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c:
+	case <-timer.C:
+	}
+}
+
+// diagnose tells why the machine ended, from what is known when it has.
+func (m *Machine) diagnose() *MachineError {
+	e := &MachineError{ConsoleTail: m.console.tail()}
+	reason := m.monitor.shutdownReason()
+	switch text := m.console.panicText(); {
+	case text != "":
+		e.Why = text
+	case isClosed(m.session.done) && m.session.err != nil && errors.Is(m.session.err, wire.ErrProtocol):
+		e.Why = m.session.err.Error()
+	case reason == "guest-reset":
+		e.Why = "the guest reset (reboot or triple fault)"
+	case reason == "guest-shutdown":
+		e.Why = "the guest powered off"
+	case m.process.err != nil:
+		e.Why = "QEMU ended: " + m.process.err.Error()
+		if line := m.stderr.text(); line != "" {
+			e.Why += ": " + line
+		}
+	default:
+		e.Why = "QEMU ended"
+		if reason != "" {
+			e.Why += ": " + reason
+		}
+	}
+	return e
+}
+
+// failure returns a MachineError for a guest that still runs but will not do.
+func (m *Machine) failure(format string, args ...any) *MachineError {
+	return &MachineError{Why: fmt.Sprintf(format, args...), ConsoleTail: m.console.tail()}
+}
+
+// Kernel is the guest's kernel release.
+func (m *Machine) Kernel() string {
+	m.session.mu.Lock()
+	defer m.session.mu.Unlock()
+	return m.session.helloMsg.Release
+}
+
+// Ready is what the agent found before the first command: the devices, and what
+// it waited for in vain.
+func (m *Machine) Ready() wire.Ready {
+	m.session.mu.Lock()
+	defer m.session.mu.Unlock()
+	return m.session.readyMsg
+}
+
+// Start runs a command. Several may run at once.
+func (m *Machine) Start(c Command) (*Process, error) {
+	p, err := m.session.start(c)
+	if err != nil {
+		return nil, m.because(err)
+	}
+	p.machine = m
+	return p, nil
+}
+
+// Exec runs a command to its end; see [Process.Wait].
+func (m *Machine) Exec(ctx context.Context, c Command, limit time.Duration) (Result, error) {
+	p, err := m.Start(c)
+	if err != nil {
+		return Result{}, err
+	}
+	return p.Wait(ctx, limit)
+}
+
+// because replaces an error of the channel by the reason for the machine's end.
+func (m *Machine) because(err error) error {
+	if !isClosed(m.session.done) {
+		return err
+	}
+	<-m.dead
+	return m.err
+}
+
+// Done is closed when the machine has ended.
+func (m *Machine) Done() <-chan struct{} { return m.dead }
+
+// Kill ends the machine at once and returns when it is gone.
+func (m *Machine) Kill() {
+	m.killOnce.Do(func() { close(m.killed) })
+	<-m.dead
+}
+
+// Close powers the guest off and returns when it is gone. An error tells that it
+// did not go by itself, as when a driver hangs or panics while it is shut down.
+func (m *Machine) Close() error {
+	if isClosed(m.dead) {
+		return nil
+	}
+	if err := m.session.mux.Send(wire.TypePowerOff, 0, nil); err != nil && !errors.Is(err, syscall.EPIPE) {
+		m.logger.Debug("power off", "error", err)
+	}
+	waitFor(m.process.done, powerOffTime)
+	if !isClosed(m.process.done) {
+		defer m.Kill()
+		return m.failure("did not power off within %v", powerOffTime)
+	}
+	<-m.dead
+	if m.monitor.shutdownReason() != "guest-shutdown" {
+		return m.err
+	}
+	return nil
+}

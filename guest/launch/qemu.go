@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vrnic/vrnic/guest/wire"
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors that QEMU inherits, by number (os/exec: ExtraFiles start at 3).
+const (
+	fdConsole = 3 + iota
+	fdMonitor
+	fdAgent
+	fdInitrd
+)
+
+// Console levels (printk's) of the guest's kernel: what is below is printed.
+const (
+	consoleQuiet   = 4 // errors and worse
+	consoleVerbose = 7 // all but debug
+)
+
+// AttachArgs returns the arguments that attach the devices on sockets to a QEMU
+// that somebody starts himself: shared memory of the given size (as QEMU's -m
+// takes it) on a q35 machine, and a root port and a vfio-user-pci device for
+// each socket.
+func AttachArgs(sockets []string, memory string) []string {
+	args := []string{
+		"-machine", "q35,memory-backend=mem0",
+		"-object", "memory-backend-memfd,id=mem0,size=" + memory + ",share=on",
+		"-m", memory,
+	}
+	return append(args, deviceArgs(sockets)...)
+}
+
+func deviceArgs(sockets []string) (args []string) {
+	for i, path := range sockets {
+		n := strconv.Itoa(i)
+		// The JSON form is the only one in which QEMU takes the socket.
+		device, err := json.Marshal(map[string]any{
+			"driver": "vfio-user-pci",
+			"id":     "vrnic" + n,
+			"bus":    "rp" + n,
+			"socket": map[string]string{"type": "unix", "path": path},
+		})
+		if err != nil {
+			panic(err) // strings always marshal
+		}
+		args = append(args,
+			"-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", i, i+1, i+1),
+			"-device", string(device))
+	}
+	return args
+}
+
+// qemuArgs is the whole command line but for the program. level is the console
+// level of the guest's kernel.
+func (c Config) qemuArgs(level int) ([]string, error) {
+	accel, err := accelArgs(c.Accel)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{
+		"-name", "vrnic",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	}
+	args = append(args, accel...)
+	args = append(args, AttachArgs(c.Sockets, strconv.Itoa(c.MemoryMiB)+"M")...)
+	args = append(args,
+		"-smp", strconv.Itoa(c.CPUs),
+		"-kernel", c.Kernel,
+		"-initrd", fmt.Sprintf("/proc/self/fd/%d", fdInitrd),
+		"-append", c.kernelCommandLine(level),
+		"-chardev", fmt.Sprintf("socket,id=console,fd=%d", fdConsole),
+		"-serial", "chardev:console",
+		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d,server=on,wait=off", fdMonitor),
+		"-mon", "chardev=monitor,mode=control",
+		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fdAgent),
+		// Port 0 is a console by convention, hence two.
+		"-device", "virtio-serial-pci,max_ports=2",
+		"-device", "virtserialport,nr=1,chardev=agent,name="+wire.PortName,
+		"-device", "virtio-rng-pci",
+	)
+	if c.GDB {
+		args = append(args, "-gdb", "tcp:127.0.0.1:1234")
+	}
+	return append(args, c.QEMUArgs...), nil
+}
+
+// kernelCommandLine puts the user's parameters last: the last one wins.
+func (c Config) kernelCommandLine(level int) string {
+	words := []string{
+		"console=ttyS0",
+		"loglevel=" + strconv.Itoa(level),
+		"panic=-1", // reboot at once, which -no-reboot makes an exit
+		"oops=panic",
+	}
+	if c.GDB {
+		words = append(words, "nokaslr")
+	}
+	if c.Append != "" {
+		words = append(words, c.Append)
+	}
+	return strings.Join(words, " ")
+}
+
+// accelArgs chooses between KVM and TCG.
+func accelArgs(name string) ([]string, error) {
+	// "max" without 5-level paging: a page walk of TCG is its length.
+	tcg := []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}
+	kvm := []string{"-accel", "kvm", "-cpu", "host"}
+	switch name {
+	case "tcg":
+		return tcg, nil
+	case "kvm":
+		if err := kvmWorks(); err != nil {
+			return nil, fmt.Errorf("launch: KVM: %w", err)
+		}
+		return kvm, nil
+	case "", "auto":
+		if kvmWorks() == nil {
+			return kvm, nil
+		}
+		return tcg, nil
+	}
+	return nil, fmt.Errorf("launch: unknown accelerator %q (auto, kvm or tcg)", name)
+}
+
+// kvmWorks asks both the CPU and the kernel: /dev/kvm alone may be there without
+// the means.
+func kvmWorks() error {
+	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return err
+	}
+	offered := false
+	for _, word := range strings.Fields(string(cpuinfo)) {
+		if word == "vmx" || word == "svm" {
+			offered = true
+			break
+		}
+	}
+	if !offered {
+		return fmt.Errorf("the CPU offers no virtualization")
+	}
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	const getAPIVersion, apiVersion = 0xAE00, 12 // KVM_GET_API_VERSION, KVM_API_VERSION
+	v, err := unix.IoctlRetInt(int(f.Fd()), getAPIVersion)
+	if err != nil {
+		return fmt.Errorf("/dev/kvm: %w", err)
+	}
+	if v != apiVersion {
+		return fmt.Errorf("/dev/kvm: API version %d, not %d", v, apiVersion)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package minidriver
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	vfiouser "github.com/vrnic/vrnic/vfio-user"
+)
+
+const (
+	pageSize = 4096
+	mib      = 1 << 20
+)
+
+// ErrNoMemory says that the guest has no free run of pages of that length.
+var ErrNoMemory = errors.New("guest is out of memory")
+
+// banks is how the RAM lies in the device's address space: neither at its
+// offset in the file, nor in its order, nor without gaps, and partly where only
+// 64-bit addresses reach. Each bank has an equal share of the RAM.
+var banks = [...]uint64{0x1_4000_0000, 0x3fff_0000_7000, 0x4_0003_3000, 0x0080_1000}
+
+// Guest is the memory of one guest. Every page that is not allocated holds
+// poison, and an allocated run has such a page on either side.
+type Guest struct {
+	file  *os.File
+	ram   []byte
+	bank  uint64 // bytes of one bank
+	used  []bool // by page
+	next  int    // where the search for free pages starts
+	found []string
+}
+
+// poison fills the pages that belong to nobody. As an address it is in no bank,
+// as a polarity or valid bit it is set.
+var poison = bytes.Repeat([]byte{0xdb}, pageSize)
+
+// NewGuest makes a guest with size MiB of RAM.
+func NewGuest(size int) (*Guest, error) {
+	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("guest memory: memfd: %w", err)
+	}
+	g := &Guest{file: os.NewFile(uintptr(fd), "guest"), bank: uint64(size) * mib / uint64(len(banks))}
+	if err := g.file.Truncate(int64(size) * mib); err != nil {
+		g.file.Close()
+		return nil, fmt.Errorf("guest memory: %w", err)
+	}
+	if g.ram, err = unix.Mmap(fd, 0, size*mib, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		g.file.Close()
+		return nil, fmt.Errorf("guest memory: mmap: %w", err)
+	}
+	g.used = make([]bool, len(g.ram)/pageSize)
+	for p := range g.used {
+		copy(g.page(p), poison)
+	}
+	return g, nil
+}
+
+// Close gives the memory back to the host.
+func (g *Guest) Close() error {
+	return errors.Join(unix.Munmap(g.ram), g.file.Close())
+}
+
+func (g *Guest) page(p int) []byte { return g.ram[p*pageSize:][:pageSize] }
+
+// Map tells the device about all banks.
+func (g *Guest) Map(c *vfiouser.Client) error {
+	var ranges []vfiouser.DMARange
+	for i, iova := range banks {
+		ranges = append(ranges, vfiouser.DMARange{IOVA: iova, Size: g.bank, File: g.file,
+			Offset: uint64(i) * g.bank, Flags: vfiouser.DMARead | vfiouser.DMAWrite})
+	}
+	return c.MapDMAs(ranges)
+}
+
+// Unmap takes all banks from the device, one by one.
+func (g *Guest) Unmap(c *vfiouser.Client) error {
+	var all error
+	for _, iova := range banks {
+		all = errors.Join(all, c.UnmapDMA(iova, g.bank))
+	}
+	return all
+}
+
+// Alloc returns zeroed memory of at least size bytes that is contiguous for the
+// device. Its address is aligned to a page and deliberately not to more.
+func (g *Guest) Alloc(size int) (*Buf, error) {
+	n := (size + pageSize - 1) / pageSize
+	perBank := int(g.bank / pageSize)
+	for tries, p := 0, g.next; tries < len(g.used); tries++ {
+		// The page before and the page after stay free; both are in the bank.
+		if p%perBank == 0 {
+			p++
+		}
+		if p/perBank != (p+n)/perBank {
+			tries += perBank - p%perBank
+			p = (p/perBank + 1) * perBank % len(g.used)
+			continue
+		}
+		if busy := g.lastUsed(p-1, n+2); busy >= 0 {
+			tries += busy - p + 1
+			p = (busy + 1) % len(g.used)
+			continue
+		}
+		g.next = (p + n) % len(g.used)
+		return g.take(p, n, size), nil
+	}
+	return nil, fmt.Errorf("allocating %d bytes: %w", size, ErrNoMemory)
+}
+
+// lastUsed returns the last page in use among n pages from p, or -1.
+func (g *Guest) lastUsed(p, n int) int {
+	for i := p + n - 1; i >= p; i-- {
+		if g.used[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func (g *Guest) take(p, n, size int) *Buf {
+	for i := p; i < p+n; i++ {
+		g.inspect(i)
+		g.used[i] = true
+	}
+	b := g.ram[p*pageSize:][:n*pageSize]
+	clear(b)
+	off := uint64(p) * pageSize
+	return &Buf{IOVA: banks[off/g.bank] + off%g.bank, b: b[:size:size], guest: g}
+}
+
+// inspect notes a free page that no longer holds poison, and restores it.
+func (g *Guest) inspect(p int) {
+	page := g.page(p)
+	if bytes.Equal(page, poison) {
+		return
+	}
+	for i := range page {
+		if page[i] != poison[i] {
+			off := uint64(p)*pageSize + uint64(i)
+			g.found = append(g.found, fmt.Sprintf("%#x: % x", banks[off/g.bank]+off%g.bank, page[i:min(i+16, pageSize)]))
+			break
+		}
+	}
+	copy(page, poison)
+}
+
+// Check reports writes to memory that belonged to nobody since the last Check.
+func (g *Guest) Check() error {
+	for p, used := range g.used {
+		if !used {
+			g.inspect(p)
+		}
+	}
+	found := g.found
+	g.found = nil
+	if len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: it wrote to free memory in %d pages, first at %s", ErrDevice, len(found), found[0])
+}
+
+// InUse is the number of allocated pages.
+func (g *Guest) InUse() int {
+	n := 0
+	for _, used := range g.used {
+		if used {
+			n++
+		}
+	}
+	return n
+}
+
+// Buf is a run of guest memory. Offsets are checked as those of a slice are.
+type Buf struct {
+	IOVA  uint64 // its address for the device
+	b     []byte
+	guest *Guest
+}
+
+// Bytes is the memory itself: fine while the device does not touch it.
+func (b *Buf) Bytes() []byte { return b.b }
+
+// Len is its size in bytes.
+func (b *Buf) Len() int { return len(b.b) }
+
+// Load64 reads a little-endian word with acquire order: what the device wrote
+// before that word is visible afterwards.
+func (b *Buf) Load64(off int) uint64 {
+	return fromLE(atomic.LoadUint64(word(b.b, off)))
+}
+
+// Store64 writes a little-endian word with release order.
+func (b *Buf) Store64(off int, v uint64) {
+	atomic.StoreUint64(word(b.b, off), fromLE(v))
+}
+
+func word(b []byte, off int) *uint64 {
+	return (*uint64)(unsafe.Pointer(&b[off : off+8][0]))
+}
+
+// fromLE turns a word between the byte order of this machine and the device's.
+func fromLE(v uint64) uint64 {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], v)
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// Free gives the memory back; from now on the device must not touch it.
+func (b *Buf) Free() {
+	g := b.guest
+	if g == nil {
+		return
+	}
+	first := int(uintptr(unsafe.Pointer(&b.b[0]))-uintptr(unsafe.Pointer(&g.ram[0]))) / pageSize
+	for p := first; p < first+(len(b.b)+pageSize-1)/pageSize; p++ {
+		g.used[p] = false
+		copy(g.page(p), poison)
+	}
+	b.guest = nil
+}
+
+// arena is memory with one owner.
+type arena struct{ bufs map[*Buf]struct{} }
+
+func (a *arena) own(b *Buf) *Buf {
+	if a.bufs == nil {
+		a.bufs = make(map[*Buf]struct{})
+	}
+	a.bufs[b] = struct{}{}
+	return b
+}
+
+func (a *arena) free(bufs ...*Buf) {
+	for _, b := range bufs {
+		if b != nil {
+			delete(a.bufs, b)
+			b.Free()
+		}
+	}
+}
+
+func (a *arena) freeAll() {
+	for b := range a.bufs {
+		b.Free()
+	}
+	a.bufs = nil
+}
