@@ -152,7 +152,7 @@ func (f *Firmware) serveOne(q *sendQueue, i uint32) bool {
 	}
 	flags := le.Uint16(r.desc[0:])
 	rc := f.execute(q, i, addr, &r)
-	done := flags | flagDD | flagCMP
+	done := flags&^flagERR | flagDD | flagCMP
 	if rc != rcOK {
 		done |= flagERR
 	}

@@ -45,7 +45,6 @@ type ddpState struct {
 	coming *ddpPackage
 	// buffers counts those of the running download.
 	buffers int
-	updates uint64
 }
 
 // Package is the DDP package in effect: its name and version (major, minor,
@@ -129,17 +128,16 @@ func parseMetadata(b []byte) (*ddpPackage, error) {
 }
 
 // updatePackage takes changes that the driver makes to the tables at run time
-// (flow profiles and their TCAM entries).
+// (flow profiles and their TCAM entries). They must be well formed; no table
+// of the package steers anything in this device.
 func (f *Firmware) updatePackage(r *request) errno {
 	f.wantLock(r, resChange)
 	if f.ddp.active == nil {
 		return rcENOENT
 	}
-	sections, at, err := parseBuffer(r.buf)
-	if err != nil {
+	if _, at, err := parseBuffer(r.buf); err != nil {
 		return f.badBuffer(r, at, err)
 	}
-	f.ddp.updates += uint64(len(sections))
 	clear(r.p()[:8])
 	r.n = 0
 	return rcOK

@@ -20,7 +20,7 @@ type testMemory struct {
 
 const (
 	memBase = 0x1_0000_0000
-	memSize = 1 << 20
+	memSize = 0x30000
 )
 
 func (m *testMemory) at(iova uint64, n int) ([]byte, error) {

@@ -57,10 +57,10 @@ func (f *Firmware) queueShutdown(r *request) errno {
 // clearPF forgets the function's LAN side. The control queues, one of which
 // brought this command, and the locks stay.
 func (f *Firmware) clearPF(*request) errno {
-	f.clearFunction()
 	if f.cfg.LAN != nil {
 		f.cfg.LAN.ResetQueues()
 	}
+	f.clearFunction()
 	return rcOK
 }
 

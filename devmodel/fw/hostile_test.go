@@ -173,6 +173,8 @@ func FuzzAdminDescriptor(f *testing.F) {
 		f.Add(desc, buf)
 	}
 	add(0x0001, flagSI, nil, nil)
+	add(0x0001, flagDD|flagCMP|flagERR, nil, nil)
+	add(0x0003, flagSI, nil, nil)
 	add(0x000a, flagBUF|flagLB, nil, make([]byte, 4096))
 	add(0x0701, flagBUF, []byte{0, 0, 0, 0x81, 0, 0, 16, 0}, make([]byte, 16))
 	add(0x0c40, flagBUF|flagRD|flagLB, params(1), pkgBuffer(metadata("fuzz", 1, 3, 0, 0)))
@@ -194,11 +196,13 @@ func FuzzAdminDescriptor(f *testing.F) {
 		d := booted(t)
 		buf = buf[:min(len(buf), 8192)]
 		// Objects that commands can name.
-		d.ok(0x0210, flagRD, params(0, 0, 0, 2), make([]byte, 128))
-		for i := range uint32(2) {
+		vsi := make([]byte, 128)
+		vsi[2] = swid
+		d.ok(0x0210, flagRD, params(0, 0, 0, 2), vsi)
+		for range 2 {
 			slot := d.mem.b[atqRing+d.next*descSize:][:descSize]
 			copy(slot, desc)
-			if len(slot) > 24 && le.Uint16(slot[0:])&flagBUF != 0 {
+			if le.Uint16(slot[0:])&flagBUF != 0 {
 				le.PutUint32(slot[24:], memBase>>32)
 				le.PutUint32(slot[28:], atqBufs)
 			}
@@ -211,11 +215,11 @@ func FuzzAdminDescriptor(f *testing.F) {
 			d.mem.b[end] = guard
 			d.next = (d.next + 1) % entries
 			d.regs.Write32(fwATQ+4*stepFW, d.next)
-			if le.Uint16(desc16(desc, 2)) == 0x0003 && i == 1 {
-				return // the first one stopped the queue
-			}
 			if h := d.regs.Read32(fwATQ + 3*stepFW); h != d.next {
 				t.Fatalf("HEAD is %d, want %d", h, d.next)
+			}
+			if d.f.atq.stopped {
+				return // by Queue Shutdown
 			}
 			flags := le.Uint16(slot[0:])
 			if flags&flagDD == 0 || (flags&flagERR != 0) != (le.Uint16(slot[6:]) != 0) {
@@ -226,12 +230,4 @@ func FuzzAdminDescriptor(f *testing.F) {
 			}
 		}
 	})
-}
-
-// desc16 is the word at off of a descriptor that may be too short.
-func desc16(b []byte, off int) []byte {
-	if len(b) < off+2 {
-		return []byte{0, 0}
-	}
-	return b[off:]
 }

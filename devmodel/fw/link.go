@@ -78,7 +78,6 @@ type linkState struct {
 	events bool   // the driver wants link events
 	armed  bool   // and has not been sent one since it asked
 	mask   uint16 // kinds it does not want
-	last   bool   // up, when it was last told
 }
 
 func (l *linkState) restoreConfig() {

@@ -79,8 +79,8 @@ var plainRegisters = []reg.Row{
 	{Name: "GLQF_FDINSET", Offset: 0x00412000, N: 128, Stride: 4, M: 6, Stride2: 512, Domain: reg.CORER, Source: "ice_flex_pipe.c:ice_update_fd_swap"},
 	{Name: "GLQF_FDSWAP", Offset: 0x00413000, N: 128, Stride: 4, M: 6, Stride2: 512, Domain: reg.CORER, Source: "ice_flex_pipe.c:ice_update_fd_swap"},
 
-	{Name: "GL_PREEXT_L2_PMASK0", Offset: 0x0020f0fc, N: 3, Stride: 4, Domain: reg.CORER, Source: "ice_ddp.c:ice_pkg_set_default_masks"},
-	{Name: "GL_PREEXT_L2_PMASK1", Offset: 0x0020f108, N: 3, Stride: 4, Domain: reg.CORER, Source: "ice_ddp.c:ice_pkg_set_default_masks"},
+	{Name: "GL_PREEXT_L2_PMASK0", Offset: 0x0020f0fc, N: 3, Stride: 4, Domain: reg.CORER, Source: "ice_ddp.c:ice_init_pkg_regs"},
+	{Name: "GL_PREEXT_L2_PMASK1", Offset: 0x0020f108, N: 3, Stride: 4, Domain: reg.CORER, Source: "ice_ddp.c:ice_init_pkg_regs"},
 
 	{Name: "GLFLXP_RXDID_FLX_WRD_0", Offset: 0x0045c800, N: 64, Stride: 4, Domain: reg.CORER, Source: hwHeader},
 	{Name: "GLFLXP_RXDID_FLX_WRD_1", Offset: 0x0045c900, N: 64, Stride: 4, Domain: reg.CORER, Source: hwHeader},
