@@ -129,13 +129,11 @@ func parseDeb822(text string) []source {
 // keyringFile returns the first keyring file of a Signed-By value, which may
 // also be a fingerprint or a whole key.
 func keyringFile(v string) string {
-	for _, f := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
-		if strings.HasPrefix(f, "/") {
-			return f
-		}
+	f := strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+	if len(f) == 0 || !strings.HasPrefix(f[0], "/") {
 		return ""
 	}
-	return ""
+	return f[0]
 }
 
 // debianSuites are names that tell a Debian archive from other repositories.
