@@ -63,7 +63,8 @@ type Guest struct {
 	AEQs   int    // AEQ causes raised
 	OICR   uint32 // other causes raised
 
-	free uint64
+	free    uint64
+	offsets map[string]uint32 // of registers by name
 
 	ring     uint64
 	size     uint32
@@ -90,6 +91,10 @@ func New(t testing.TB, profile hmc.Profile) *Guest {
 		OICR:    func(b uint32) { g.OICR |= b },
 		Profile: profile,
 	})
+	g.offsets = map[string]uint32{}
+	for _, r := range g.Engine.Registers() {
+		g.offsets[r.Name] = r.Offset
+	}
 	g.Space = reg.NewSpace(8<<20, func(e any) { t.Errorf("register space: %v", e) }, g.Engine.Registers())
 	return g
 }
@@ -111,13 +116,11 @@ func (g *Guest) Write(name string, v uint32) { g.Space.Write32(g.offset(name), v
 func (g *Guest) Read(name string) uint32 { return g.Space.Read32(g.offset(name)) }
 
 func (g *Guest) offset(name string) uint32 {
-	for _, r := range g.Space.Rows() {
-		if r.Name == name {
-			return r.Offset
-		}
+	off, ok := g.offsets[name]
+	if !ok {
+		g.T.Fatalf("no register %s", name)
 	}
-	g.T.Fatalf("no register %s", name)
-	return 0
+	return off
 }
 
 // Load reads a word of guest memory.
