@@ -124,8 +124,9 @@ func (c *Client) start(k *call, payload []byte, fds []int) error {
 	c.pending[k.id] = k
 	c.mu.Unlock()
 	err := c.transmit(Header{ID: k.id, Command: k.cmd}, payload, fds)
-	if err != nil {
-		c.forget(k)
+	if err != nil && !c.forget(k) {
+		<-k.done // the receiver knows why the connection ended
+		return k.err
 	}
 	return err
 }

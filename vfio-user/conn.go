@@ -82,7 +82,7 @@ func (c *conn) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n, err := c.dispatch(&m)
+		n, err := c.dispatch(m)
 		if err != nil {
 			err = c.fail(m.Header, err)
 		} else {
@@ -111,7 +111,7 @@ func (c *conn) negotiate() (versionRequest, error) {
 		if err != nil {
 			return versionRequest{}, err
 		}
-		n, err := c.version(&m)
+		n, err := c.version(m)
 		if err == nil {
 			return versionRequest{m.Header, n}, c.sock.SetReadDeadline(time.Time{})
 		}
@@ -179,17 +179,22 @@ func (c *conn) reset(m *request) (int, error) {
 
 // next takes the next message. If the framing is lost the sender is told, and
 // the connection cannot go on.
-func (c *conn) next() (request, error) {
+func (c *conn) next() (*request, error) {
 	m, err := c.in.next()
-	var lost *framingError
-	if errors.As(err, &lost) {
-		c.observe(Message{Header: lost.Header})
-		return m, errors.Join(err, c.fail(lost.Header, err))
+	if err != nil {
+		return nil, c.lost(err)
 	}
-	if err == nil {
-		c.observe(Message{Header: m.Header, Payload: m.payload, FDs: len(m.fds)})
+	c.observe(Message{Header: m.Header, Payload: m.payload, FDs: len(m.fds)})
+	return m, nil
+}
+
+func (c *conn) lost(err error) error {
+	var framing *framingError
+	if !errors.As(err, &framing) {
+		return err
 	}
-	return m, err
+	c.observe(Message{Header: framing.Header})
+	return errors.Join(err, c.fail(framing.Header, err))
 }
 
 // payload is room for a reply's payload of n bytes, with rubbish in it.

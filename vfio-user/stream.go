@@ -30,7 +30,7 @@ type stream struct {
 	oob  []byte
 	held []heldFD // received, their message not yet taken
 	lost []int64  // positions of bytes whose descriptors did not all arrive
-	fds  []int    // scratch of next
+	msg  request  // what next returns
 }
 
 // heldFD belongs to the message that has the byte at pos.
@@ -68,8 +68,8 @@ func newStream(conn *net.UnixConn) *stream {
 
 // close closes the descriptors nobody took. The connection is not the stream's.
 func (s *stream) close() {
-	closeAll(s.fds)
-	s.fds = nil
+	closeAll(s.msg.fds)
+	s.msg.fds = nil
 	for _, h := range s.held {
 		unix.Close(h.fd)
 	}
@@ -78,15 +78,15 @@ func (s *stream) close() {
 
 // next waits for one whole message. The error is that of the connection, or a
 // *framingError.
-func (s *stream) next() (request, error) {
-	closeAll(s.fds)
-	s.fds = s.fds[:0]
+func (s *stream) next() (*request, error) {
+	closeAll(s.msg.fds)
+	s.msg.fds = s.msg.fds[:0]
 	for {
 		need := headerSize
 		if s.w-s.r >= headerSize {
 			h := ParseHeader(s.buf[s.r:])
 			if h.Size < headerSize || h.Size > maxMessage {
-				return request{}, &framingError{h}
+				return nil, &framingError{h}
 			}
 			need = int(h.Size)
 			if s.w-s.r >= need {
@@ -95,28 +95,28 @@ func (s *stream) next() (request, error) {
 		}
 		s.makeRoom(need)
 		if err := s.receive(); err != nil {
-			return request{}, err
+			return nil, err
 		}
 	}
 }
 
 // take removes the message with header h from the front of the buffer.
-func (s *stream) take(h Header) request {
+func (s *stream) take(h Header) *request {
 	end := s.r + int(h.Size)
-	m := request{Header: h, payload: s.buf[s.r+headerSize : end : end]}
+	m := &s.msg
+	*m = request{Header: h, payload: s.buf[s.r+headerSize : end : end], fds: m.fds}
 	s.r = end
 	last := s.base + int64(end) - 1
 	n := 0
 	for _, held := range s.held {
 		if held.pos <= last {
-			s.fds = append(s.fds, held.fd)
+			m.fds = append(m.fds, held.fd)
 		} else {
 			s.held[n] = held
 			n++
 		}
 	}
 	s.held = s.held[:n]
-	m.fds = s.fds
 	for len(s.lost) > 0 && s.lost[0] <= last {
 		m.fdsLost = true
 		s.lost = s.lost[:copy(s.lost, s.lost[1:])]
