@@ -42,7 +42,7 @@ func devices(sys string, want expectation) (found []wire.Device, missing []strin
 			IBDev:  firstEntry(filepath.Join(dir, "infiniband")),
 		}
 		found = append(found, d)
-		_, unbound := os.Stat(filepath.Join(dir, "driver"))
+		_, unbound := os.Lstat(filepath.Join(dir, "driver"))
 		switch {
 		case !want.ice:
 		case unbound != nil:

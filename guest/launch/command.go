@@ -158,14 +158,11 @@ func (p *Process) lost() error {
 
 // settle waits a moment until nothing is written to the command's outputs any
 // more, after the channel has ended. A writer that is stuck is left behind.
-func (p *Process) settle() {
+func (p *Process) settle(limit time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		p.outputs.Wait()
 		close(done)
 	}()
-	select {
-	case <-done:
-	case <-time.After(settleTime):
-	}
+	waitFor(done, limit)
 }

@@ -66,14 +66,7 @@ type Config struct {
 	Console   io.Writer // gets the console and the kernel log as they come; nil: nobody
 	Logger    hclog.Logger
 
-	silence time.Duration // silenceLimit, shorter in tests
-}
-
-func (c Config) silenceLimit() time.Duration {
-	if c.silence > 0 {
-		return c.silence
-	}
-	return silenceLimit
+	limits limits // zero: the defaults
 }
 
 // Copy brings a file or a directory tree into the guest.
@@ -110,6 +103,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Guest.DeviceWait == 0 {
 		c.Guest.DeviceWait = DefaultDeviceWait
+	}
+	if c.limits == (limits{}) {
+		c.limits = defaultLimits()
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

@@ -17,16 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// settleTime bounds the wait for what follows QEMU's end: the last lines
-	// of its logs, on sinks that may be stuck.
-	settleTime = 2 * time.Second
-	// panicTime is what a panicking kernel gets to print and reset.
-	panicTime = 5 * time.Second
-	// powerOffTime is what the guest gets to shut down: drivers included.
-	powerOffTime = 10 * time.Second
-)
-
 // Machine is a guest that runs.
 type Machine struct {
 	config  Config
@@ -134,18 +124,19 @@ func (m *Machine) supervise(consoleConn *os.File, consoleDone <-chan struct{}) {
 	case <-m.process.done:
 	case <-m.killed:
 	case <-m.console.panicked:
-		waitFor(m.process.done, panicTime)
+		waitFor(m.process.done, m.config.limits.panic)
 	case <-m.session.done:
-		// The end of QEMU closes the channel; anything else is a guest that
-		// talks nonsense.
-		waitFor(m.process.done, settleTime)
+		if m.session.err == nil {
+			// The channel ends because QEMU does.
+			waitFor(m.process.done, m.config.limits.settle)
+		}
 	}
 	m.process.kill()
 	<-m.process.done
-	waitFor(consoleDone, settleTime)
-	waitFor(m.monitor.done, settleTime)
-	waitFor(m.session.done, settleTime)
-	waitFor(m.session.kernelDone, settleTime)
+	waitFor(consoleDone, m.config.limits.settle)
+	waitFor(m.monitor.done, m.config.limits.settle)
+	waitFor(m.session.done, m.config.limits.settle)
+	waitFor(m.session.kernelDone, m.config.limits.settle)
 	m.monitor.close()
 	_ = consoleConn.Close()
 	_ = m.session.mux.Close()
@@ -265,10 +256,11 @@ func (m *Machine) Close() error {
 	if err := m.session.mux.Send(wire.TypePowerOff, 0, nil); err != nil && !errors.Is(err, syscall.EPIPE) {
 		m.logger.Debug("power off", "error", err)
 	}
-	waitFor(m.process.done, powerOffTime)
+	limit := m.config.limits.powerOff
+	waitFor(m.process.done, limit)
 	if !isClosed(m.process.done) {
 		defer m.Kill()
-		return m.failure("did not power off within %v", powerOffTime)
+		return m.failure("did not power off within %v", limit)
 	}
 	<-m.dead
 	if m.monitor.shutdownReason() != "guest-shutdown" {

@@ -8,7 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // process is a running QEMU.
@@ -45,6 +48,31 @@ func startProcess(argv []string, files []*os.File, stderr io.Writer) (*process, 
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	return p, nil
+}
+
+// cpuTime is the CPU time that QEMU has used so far, by all its threads.
+func (p *process) cpuTime() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name, in parentheses, may hold anything; utime and stime are fields
+	// 14 and 15 of proc(5), the state after the name is field 3.
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", p.cmd.Process.Pid, b)
+	}
+	var ticks time.Duration
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", p.cmd.Process.Pid, err)
+		}
+		ticks += time.Duration(n)
+	}
+	const perSecond = 100 // USER_HZ, the same on every architecture that matters
+	return ticks * time.Second / perSecond, nil
 }
 
 // kill ends QEMU now.

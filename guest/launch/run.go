@@ -9,14 +9,6 @@ import (
 	"time"
 )
 
-const (
-	// maxRestarts is how often a guest that shows no life is started again.
-	maxRestarts = 2
-	// silenceLimit is how long a booting guest may print nothing. A quiet boot
-	// prints nothing at all; it takes 4 s on two idle CPUs under TCG.
-	silenceLimit = 30 * time.Second
-)
-
 // errNoLife says that a guest printed nothing and its agent did not speak.
 var errNoLife = errors.New("no sign of life")
 
@@ -59,10 +51,10 @@ func Boot(ctx context.Context, c Config) (_ *Machine, err error) {
 			return m, nil
 		case errors.Is(err, errNoLife) && restarts < maxRestarts:
 			m.Kill()
-			c.Logger.Warn("the guest shows no sign of life and is started again", "silent", c.silenceLimit(), "restart", restarts+1)
+			c.Logger.Warn("the guest shows no sign of life and is started again", "restart", restarts+1)
 			level = consoleVerbose
 		case errors.Is(err, errNoLife):
-			err = m.failure("no sign of life within %v, %d times", c.silenceLimit(), restarts+1)
+			err = m.failure("no sign of life while booting, %d times", restarts+1)
 			m.Kill()
 			return nil, err
 		default:
@@ -86,7 +78,8 @@ func (m *Machine) adopt(logs *artifacts) {
 // await waits until the guest can run commands.
 func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
 	hello := m.session.hello
-	silent := time.NewTimer(m.config.silenceLimit())
+	life := lifeSigns{process: m.process}
+	silent := time.NewTimer(m.config.limits.silence)
 	defer silent.Stop()
 	silence := silent.C
 	if m.config.GDB {
@@ -103,9 +96,13 @@ func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
 			}
 			return nil
 		case <-m.console.activity:
-			silent.Reset(m.config.silenceLimit())
+			life.seen()
+			silent.Reset(m.config.limits.silence)
 		case <-silence:
-			return errNoLife
+			if life.hangs() {
+				return errNoLife
+			}
+			silent.Reset(m.config.limits.silence)
 		case <-expired:
 			if hello == nil {
 				return m.failure("not ready for commands within %v", m.config.BootTimeout)
@@ -117,6 +114,28 @@ func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
 			return m.err
 		}
 	}
+}
+
+// lifeSigns tells a silent guest that hangs from one that gets no CPU time.
+type lifeSigns struct {
+	process    *process
+	start, now time.Duration // CPU time at the last output, and at the last look
+}
+
+func (l *lifeSigns) seen() {
+	if t, err := l.process.cpuTime(); err == nil {
+		l.start, l.now = t, t
+	}
+}
+
+func (l *lifeSigns) hangs() bool {
+	t, err := l.process.cpuTime()
+	if err != nil {
+		return false // its end is seen elsewhere
+	}
+	last := l.now
+	l.now = t
+	return t-l.start > hangBusy || t-last < hangIdle
 }
 
 // Run boots a guest, runs the command in it, and powers it off. If ctx ends the
@@ -174,7 +193,7 @@ func (m *Machine) runCommand(ctx context.Context) (Result, error) {
 	result, err := p.Wait(ctx, c.Timeout)
 	if err != nil {
 		m.Kill()
-		p.settle()
+		p.settle(c.limits.settle)
 	}
 	return result, err
 }

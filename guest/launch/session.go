@@ -45,10 +45,9 @@ func newSession(rw io.ReadWriteCloser, kernel io.Writer, logger hclog.Logger) *s
 	log := s.mux.OpenReader(0, wire.StreamKernel)
 	go func() {
 		defer close(s.kernelDone)
-		if _, err := io.Copy(kernel, log); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			logger.Warn("kernel log", "error", err)
-			_, _ = io.Copy(io.Discard, log) // the guest must not block on it
-		}
+		_, _ = io.Copy(kernel, log)
+		// Ended, or it cannot be written any more; the guest must not block on it.
+		_, _ = io.Copy(io.Discard, log)
 	}()
 	go func() {
 		s.err = s.mux.Run(s.handle)

@@ -44,6 +44,7 @@ type ctrlRing struct {
 	entries int
 	ring    *Buf
 	bufs    []*Buf
+	run     *Buf // memory of all bufs, if they share it
 	next    int
 }
 
@@ -52,9 +53,7 @@ type ctrlRing struct {
 func (r *ctrlRing) setup(f *Function, mem *arena, name string, regs ctrlRegs, entries int) error {
 	*r = ctrlRing{f: f, name: name, regs: regs, entries: entries}
 	r.ring = mem.own(f.alloc(entries * aqDescSize))
-	for range entries {
-		r.bufs = append(r.bufs, mem.own(f.alloc(aqBufSize)))
-	}
+	r.allocBufs(mem)
 	f.Write32(regs.head, 0)
 	f.Write32(regs.tail, 0)
 	f.Write32(regs.length, uint32(entries)|ctrlqLenEnable)
@@ -64,6 +63,21 @@ func (r *ctrlRing) setup(f *Function, mem *arena, name string, regs ctrlRegs, en
 		return broken("%s BAL reads %#x after a write of %#x", name, got, uint32(r.ring.IOVA))
 	}
 	return f.Err()
+}
+
+// allocBufs gives every entry a buffer of its own with free pages around it; in
+// a long ring, which is the mailbox of virtual functions, they share one run.
+func (r *ctrlRing) allocBufs(mem *arena) {
+	if r.entries <= aqEntries {
+		for range r.entries {
+			r.bufs = append(r.bufs, mem.own(r.f.alloc(aqBufSize)))
+		}
+		return
+	}
+	r.run = mem.own(r.f.alloc(r.entries * aqBufSize))
+	for i := range r.entries {
+		r.bufs = append(r.bufs, r.run.part(i*aqBufSize, aqBufSize))
+	}
 }
 
 // setupReceive also gives the device all entries but one.
@@ -99,8 +113,10 @@ func (r *ctrlRing) shutdown(mem *arena) {
 		f.Write32(reg, 0)
 	}
 	f.flush()
-	mem.free(r.ring)
-	mem.free(r.bufs...)
+	mem.free(r.ring, r.run)
+	if r.run == nil {
+		mem.free(r.bufs...)
+	}
 	*r = ctrlRing{f: f, regs: r.regs, name: r.name}
 }
 

@@ -29,20 +29,26 @@ var ErrNoMemory = errors.New("guest is out of memory")
 // 64-bit addresses reach. Each bank has an equal share of the RAM.
 var banks = [...]uint64{0x1_4000_0000, 0x3fff_0000_7000, 0x4_0003_3000, 0x0080_1000}
 
-// Guest is the memory of one guest. Every page that is not allocated holds
-// poison, and an allocated run has such a page on either side.
-type Guest struct {
-	file  *os.File
-	ram   []byte
-	bank  uint64 // bytes of one bank
-	used  []bool // by page
-	next  int    // where the search for free pages starts
-	found []string
-}
+// page states
+const (
+	fresh    = iota // never touched: zeros, and for the host not even there
+	poisoned        // free, around or behind an allocation
+	used
+)
 
-// poison fills the pages that belong to nobody. As an address it is in no bank,
-// as a polarity or valid bit it is set.
-var poison = bytes.Repeat([]byte{0xdb}, pageSize)
+// Guest is the memory of one guest. An allocated run of pages has a poisoned
+// one on either side, and becomes poison when it is freed.
+type Guest struct {
+	file   *os.File
+	fd     int
+	ram    []byte
+	bank   uint64  // bytes of one bank
+	pages  []uint8 // states
+	poison []byte  // one page: as an address in no bank, as a valid bit set
+	zero   []byte
+	next   int // where the search for free pages starts
+	found  []string
+}
 
 // NewGuest makes a guest with size MiB of RAM.
 func NewGuest(size int) (*Guest, error) {
@@ -50,7 +56,8 @@ func NewGuest(size int) (*Guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guest memory: memfd: %w", err)
 	}
-	g := &Guest{file: os.NewFile(uintptr(fd), "guest"), bank: uint64(size) * mib / uint64(len(banks))}
+	g := &Guest{file: os.NewFile(uintptr(fd), "guest"), fd: fd, bank: uint64(size) * mib / uint64(len(banks)),
+		pages: make([]uint8, size*mib/pageSize), poison: bytes.Repeat([]byte{0xdb}, pageSize), zero: make([]byte, pageSize)}
 	if err := g.file.Truncate(int64(size) * mib); err != nil {
 		g.file.Close()
 		return nil, fmt.Errorf("guest memory: %w", err)
@@ -58,10 +65,6 @@ func NewGuest(size int) (*Guest, error) {
 	if g.ram, err = unix.Mmap(fd, 0, size*mib, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		g.file.Close()
 		return nil, fmt.Errorf("guest memory: mmap: %w", err)
-	}
-	g.used = make([]bool, len(g.ram)/pageSize)
-	for p := range g.used {
-		copy(g.page(p), poison)
 	}
 	return g, nil
 }
@@ -97,31 +100,31 @@ func (g *Guest) Unmap(c *vfiouser.Client) error {
 func (g *Guest) Alloc(size int) (*Buf, error) {
 	n := (size + pageSize - 1) / pageSize
 	perBank := int(g.bank / pageSize)
-	for tries, p := 0, g.next; tries < len(g.used); tries++ {
-		// The page before and the page after stay free; both are in the bank.
+	// Twice around, since a search that starts in the middle of a run of free
+	// pages may need its first half too.
+	for scanned, p := 0, g.next; scanned < 2*len(g.pages); {
+		at := p
 		if p%perBank == 0 {
-			p++
+			p++ // the page before the run stays free, in its bank
 		}
-		if p/perBank != (p+n)/perBank {
-			tries += perBank - p%perBank
-			p = (p/perBank + 1) * perBank % len(g.used)
-			continue
+		if p/perBank != (p+n)/perBank { // so does the page after it
+			p = (p/perBank + 1) * perBank
+		} else if busy := g.lastUsed(p-1, n+2); busy >= 0 {
+			p = busy + 2
+		} else {
+			g.next = (p + n + 1) % len(g.pages)
+			return g.take(p, n, size), nil
 		}
-		if busy := g.lastUsed(p-1, n+2); busy >= 0 {
-			tries += busy - p + 1
-			p = (busy + 1) % len(g.used)
-			continue
-		}
-		g.next = (p + n) % len(g.used)
-		return g.take(p, n, size), nil
+		scanned += p - at
+		p %= len(g.pages)
 	}
 	return nil, fmt.Errorf("allocating %d bytes: %w", size, ErrNoMemory)
 }
 
-// lastUsed returns the last page in use among n pages from p, or -1.
+// lastUsed returns the last page in use among the n pages from p on, or -1.
 func (g *Guest) lastUsed(p, n int) int {
 	for i := p + n - 1; i >= p; i-- {
-		if g.used[i] {
+		if g.pages[i] == used {
 			return i
 		}
 	}
@@ -129,37 +132,74 @@ func (g *Guest) lastUsed(p, n int) int {
 }
 
 func (g *Guest) take(p, n, size int) *Buf {
+	for _, edge := range []int{p - 1, p + n} {
+		g.inspect(edge)
+		g.makePoison(edge)
+	}
 	for i := p; i < p+n; i++ {
 		g.inspect(i)
-		g.used[i] = true
+		g.pages[i] = used
 	}
 	b := g.ram[p*pageSize:][:n*pageSize]
 	clear(b)
-	off := uint64(p) * pageSize
-	return &Buf{IOVA: banks[off/g.bank] + off%g.bank, b: b[:size:size], guest: g}
+	return &Buf{IOVA: g.iova(p), b: b[:size:size], guest: g}
 }
 
-// inspect notes a free page that no longer holds poison, and restores it.
+func (g *Guest) iova(p int) uint64 {
+	off := uint64(p) * pageSize
+	return banks[off/g.bank] + off%g.bank
+}
+
+func (g *Guest) makePoison(p int) {
+	if g.pages[p] != poisoned {
+		g.pages[p] = poisoned
+		copy(g.page(p), g.poison)
+	}
+}
+
+// inspect notes a free page that somebody wrote to, and mends it.
 func (g *Guest) inspect(p int) {
+	want := g.poison
+	if g.pages[p] == fresh {
+		want = g.zero
+		if at, err := unix.Seek(g.fd, int64(p)*pageSize, unix.SEEK_DATA); err != nil || at >= int64(p+1)*pageSize {
+			return // a hole, as expected
+		}
+	}
 	page := g.page(p)
-	if bytes.Equal(page, poison) {
+	if bytes.Equal(page, want) {
 		return
 	}
 	for i := range page {
-		if page[i] != poison[i] {
-			off := uint64(p)*pageSize + uint64(i)
-			g.found = append(g.found, fmt.Sprintf("%#x: % x", banks[off/g.bank]+off%g.bank, page[i:min(i+16, pageSize)]))
+		if page[i] != want[i] {
+			g.found = append(g.found, fmt.Sprintf("%#x: % x", g.iova(p)+uint64(i), page[i:min(i+16, pageSize)]))
 			break
 		}
 	}
-	copy(page, poison)
+	copy(page, want)
 }
 
 // Check reports writes to memory that belonged to nobody since the last Check.
 func (g *Guest) Check() error {
-	for p, used := range g.used {
-		if !used {
+	for p := 0; p < len(g.pages); p++ {
+		switch g.pages[p] {
+		case poisoned:
 			g.inspect(p)
+		case fresh:
+			at, err := unix.Seek(g.fd, int64(p)*pageSize, unix.SEEK_DATA)
+			if err != nil { // nothing but holes from here on
+				at = int64(len(g.ram))
+			}
+			// On to the next page that is there, or whose state is another.
+			next := min(int(at/pageSize), len(g.pages))
+			for p < next && g.pages[p] == fresh {
+				p++
+			}
+			if p == next && p < len(g.pages) && g.pages[p] == fresh {
+				g.inspect(p)
+			} else {
+				p--
+			}
 		}
 	}
 	found := g.found
@@ -173,8 +213,8 @@ func (g *Guest) Check() error {
 // InUse is the number of allocated pages.
 func (g *Guest) InUse() int {
 	n := 0
-	for _, used := range g.used {
-		if used {
+	for _, state := range g.pages {
+		if state == used {
 			n++
 		}
 	}
@@ -190,6 +230,11 @@ type Buf struct {
 
 // Bytes is the memory itself: fine while the device does not touch it.
 func (b *Buf) Bytes() []byte { return b.b }
+
+// part is a piece of b, which goes when b does.
+func (b *Buf) part(off, size int) *Buf {
+	return &Buf{IOVA: b.IOVA + uint64(off), b: b.b[off : off+size : off+size]}
+}
 
 // Len is its size in bytes.
 func (b *Buf) Len() int { return len(b.b) }
@@ -224,8 +269,7 @@ func (b *Buf) Free() {
 	}
 	first := int(uintptr(unsafe.Pointer(&b.b[0]))-uintptr(unsafe.Pointer(&g.ram[0]))) / pageSize
 	for p := first; p < first+(len(b.b)+pageSize-1)/pageSize; p++ {
-		g.used[p] = false
-		copy(g.page(p), poison)
+		g.makePoison(p)
 	}
 	b.guest = nil
 }

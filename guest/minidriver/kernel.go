@@ -15,7 +15,6 @@ type Kernel struct {
 	QueriesNetlist   bool // 0x06E0 for PHYs at probe
 	PortOptions      bool // 0x06EA for the lane number in hardware init
 	VersionFirst     bool // 0x0002 before link init
-	FDPoolsEarly     bool // FD pools before the misc vector, with DDP; else later
 	LocalForward     bool // fills the local forward mode in 0x0203
 	AnnouncesReset   bool // 0x0003 tells unloading from a reset
 	DynamicVectors   bool // vectors one by one after MSI-X is on
@@ -40,7 +39,6 @@ func Linux61() Kernel {
 	return Kernel{
 		Name:             "6.1",
 		VersionFirst:     true,
-		FDPoolsEarly:     true,
 		AllCPUsHaveQueue: true,
 
 		ExtraRDMAVectors:  4,

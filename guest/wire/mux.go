@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -56,6 +57,9 @@ func (m *Mux) run(handle func(Frame) error) error {
 		f, err := frames.next()
 		if err == io.EOF {
 			return nil
+		}
+		if errors.Is(err, ErrProtocol) {
+			return err
 		}
 		if err != nil {
 			return fmt.Errorf("guest channel: read: %w", err)

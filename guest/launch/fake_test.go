@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"bufio"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/vrnic/vrnic/guest"
+	"github.com/vrnic/vrnic/guest/wire"
+)
+
+// The test binary also plays QEMU, with the real agent behind it (guest.Serve)
+// whose commands run on the host; and a vrnic that somebody kills.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 {
+		switch os.Args[1] {
+		case "fake-qemu":
+			fakeQEMU(os.Args[2], os.Args[3:])
+		case "fake-vrnic":
+			fakeVrnic(os.Args[2])
+		}
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// fakeQEMU behaves as the scenario says. A command in the "guest" is its child,
+// so "kill -USR1 $PPID" is the panic button and USR2 the reset button.
+func fakeQEMU(scenario string, args []string) {
+	if scenario == "bad-argument" {
+		fmt.Fprintln(os.Stderr, "qemu: -device frobnicator: no such device")
+		os.Exit(1)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("socket,id=console,fd=%d", fdConsole),
+		fmt.Sprintf("socket,id=monitor,fd=%d,server=on,wait=off", fdMonitor),
+		fmt.Sprintf("socket,id=agent,fd=%d", fdAgent),
+		fmt.Sprintf("/proc/self/fd/%d", fdInitrd),
+	} {
+		if !strings.Contains(strings.Join(args, "\n"), want) {
+			fmt.Fprintf(os.Stderr, "fake qemu: no %s in %q\n", want, args)
+			os.Exit(1)
+		}
+	}
+	console := os.NewFile(fdConsole, "console")
+	fmt.Fprint(console, "\x1b[2J\x1b[01;01Hfirmware speaks\r\n")
+
+	first := true // with a file as its flag, as QEMU is started anew
+	if name, ok := strings.CutPrefix(scenario, "silent-once:"); ok {
+		_, err := os.Stat(name)
+		first = err != nil
+		_ = os.WriteFile(name, nil, 0o600)
+	}
+	event := fakeMonitor()
+	end := func(reason string) {
+		event(reason)
+		os.Exit(0)
+	}
+	buttons := make(chan os.Signal, 1)
+	signal.Notify(buttons, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for s := range buttons {
+			if s == syscall.SIGUSR1 {
+				for i := range 40 {
+					fmt.Fprintf(console, "[    1.%06d] trace line %d\r\n", i, i)
+				}
+				fmt.Fprint(console, "[    2.000000] Kernel panic - not syncing: sysrq triggered crash\r\n")
+				if scenario == "panic-hangs" {
+					continue
+				}
+			}
+			end("guest-reset")
+		}
+	}()
+	fd := fdAgent
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		panic(err)
+	}
+	agent := os.NewFile(uintptr(fd), "agent")
+	switch {
+	case scenario == "silent", strings.HasPrefix(scenario, "silent-once:") && first:
+		select {}
+	case scenario == "chatty":
+		for {
+			fmt.Fprint(console, "still booting\r\n")
+			time.Sleep(20 * time.Millisecond)
+		}
+	case scenario == "nonsense":
+		_, _ = agent.Write([]byte("AT+CGMI\r\n what is this machine?"))
+		select {}
+	case scenario == "old-agent":
+		_ = guest.Serve(agent, wire.Hello{Version: wire.Version + 1}, wire.Ready{})
+		select {}
+	}
+	ready := wire.Ready{Missing: []string{"0000:01:00.0: irdma0 is not active"}}
+	if err := guest.Serve(agent, wire.Hello{Version: wire.Version, Release: "7.3.4-fake"}, ready); err != nil {
+		os.Exit(1)
+	}
+	if scenario == "no-power-off" {
+		select {}
+	}
+	end("guest-shutdown")
+}
+
+// fakeMonitor serves one QMP connection and returns a function that reports a
+// SHUTDOWN event for the given reason.
+func fakeMonitor() func(reason string) {
+	l, err := net.FileListener(os.NewFile(fdMonitor, "monitor"))
+	if err != nil {
+		panic(err)
+	}
+	connected := make(chan net.Conn, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(conn, `{"QMP": {"version": {"qemu": {"micro": 3, "minor": 1, "major": 11}, "package": ""}, "capabilities": []}}`)
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() {
+			fmt.Fprintln(conn, `{"return": {}}`)
+			select {
+			case connected <- conn:
+			default:
+			}
+		}
+	}()
+	return func(reason string) {
+		conn := <-connected
+		fmt.Fprintf(conn, `{"event": "SHUTDOWN", "data": {"guest": true, "reason": "%s"}, "timestamp": {"seconds": 1, "microseconds": 2}}`+"\n", reason)
+	}
+}
+
+// fakeVrnic runs a command that prints its parent, the fake QEMU, and waits for
+// its input, which does not come.
+func fakeVrnic(init string) {
+	r, _, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	c := fakeConfigWith(init, "ok", "sh", "-c", "echo $PPID; exec cat")
+	c.Stdin, c.Stdout = r, os.Stdout
+	_, err = Run(context.Background(), c)
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// fakeConfig runs a command with the fake QEMU.
+func fakeConfig(t *testing.T, scenario string, command ...string) Config {
+	t.Helper()
+	c := fakeConfigWith(fakeInit(t), scenario, command...)
+	c.Logger = testLogger(t)
+	return c
+}
+
+func fakeConfigWith(init, scenario string, command ...string) Config {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	silence := 30 * time.Second
+	switch {
+	case scenario == "silent":
+		silence = 50 * time.Millisecond
+	case strings.HasPrefix(scenario, "silent-once"):
+		silence = 3 * time.Second // enough for the second start
+	}
+	return Config{
+		QEMU:    []string{self, "fake-qemu", scenario},
+		Kernel:  "bzImage",
+		Accel:   "tcg",
+		Init:    init,
+		Command: command,
+		limits: limits{
+			silence:  silence,
+			powerOff: 5 * time.Second,
+			panic:    50 * time.Millisecond,
+			settle:   5 * time.Second,
+		},
+	}
+}
+
+// fakeInit makes a static executable of nothing but a header.
+func fakeInit(t *testing.T) string {
+	t.Helper()
+	var h [64]byte
+	copy(h[:], elf.ELFMAG)
+	h[elf.EI_CLASS], h[elf.EI_DATA], h[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
+	binary.LittleEndian.PutUint16(h[16:], uint16(elf.ET_EXEC))
+	binary.LittleEndian.PutUint16(h[18:], uint16(elf.EM_X86_64))
+	binary.LittleEndian.PutUint32(h[20:], uint32(elf.EV_CURRENT))
+	binary.LittleEndian.PutUint16(h[52:], uint16(len(h)))
+	path := filepath.Join(t.TempDir(), "init")
+	if err := os.WriteFile(path, h[:], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// testLogger logs to the test.
+func testLogger(t *testing.T) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: testWriter{t}})
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// logBuffer is a logger's output, to be searched.
+func bufferLogger(w io.Writer) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: &locked{w: w}})
+}

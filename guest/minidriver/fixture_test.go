@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package minidriver
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vrnic/vrnic/serve"
+)
+
+// testTime bounds a test; nothing waits that long unless it is broken.
+const testTime = 2 * time.Minute
+
+// guestMiB is enough for both drivers with paged and direct PBLE segments.
+const guestMiB = 64
+
+// findings collects what the device complains about.
+type findings struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (f *findings) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.buf.Write(p)
+}
+
+// take returns the lines so far and forgets them.
+func (f *findings) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := strings.TrimSpace(f.buf.String())
+	f.buf.Reset()
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+// cards serves n devices and returns their sockets.
+func cards(t *testing.T, n int) (context.Context, []string, *findings) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testTime)
+	t.Cleanup(cancel)
+	var sockets []string
+	for k := range n {
+		sockets = append(sockets, filepath.Join(t.TempDir(), string('a'+rune(k))))
+	}
+	complaints := new(findings)
+	host, err := serve.Start(ctx, serve.Options{Sockets: sockets,
+		Logger: hclog.New(&hclog.LoggerOptions{Output: complaints, Level: hclog.Warn, DisableTime: true})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		host.Close()
+		select {
+		case err := <-host.Errors():
+			t.Error(err)
+		default:
+		}
+	})
+	return ctx, sockets, complaints
+}
+
+func newGuest(t *testing.T) *Guest {
+	t.Helper()
+	g, err := NewGuest(guestMiB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Check(); err != nil {
+			t.Error(err)
+		}
+		g.Close()
+	})
+	return g
+}
+
+// plug attaches a new guest to the device at socket.
+func plug(t *testing.T, ctx context.Context, socket string) *Function {
+	t.Helper()
+	return attach(t, ctx, socket, newGuest(t))
+}
+
+func attach(t *testing.T, ctx context.Context, socket string, g *Guest) *Function {
+	t.Helper()
+	f, err := Attach(ctx, socket, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Detach)
+	return f
+}
+
+// quiet fails the test if the device had complaints about a correct driver.
+func quiet(t *testing.T, complaints *findings) {
+	t.Helper()
+	for _, line := range complaints.take() {
+		t.Errorf("complaint about a correct driver: %s", line)
+	}
+}
+
+// forKernels runs a test once per kernel.
+func forKernels(t *testing.T, test func(t *testing.T, k Kernel)) {
+	for _, k := range Kernels() {
+		t.Run(k.Name, func(t *testing.T) { test(t, k) })
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
