@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vrnic/vrnic/devmodel/rdma"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -36,4 +37,11 @@ func (d *Device) Registers(name string) ([]reg.Value, error) {
 		return nil, fmt.Errorf("%s: %w", name, ErrUnknownRegister)
 	}
 	return vals, nil
+}
+
+// RDMA returns the protocol engine's objects as they are now.
+func (d *Device) RDMA() rdma.Snapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rdma.Snapshot()
 }

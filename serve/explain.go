@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -80,12 +81,19 @@ func index(name string) (n uint32, given bool, err error) {
 	return uint32(v), true, nil
 }
 
+// HMC is the host memory cache in data form.
+type HMC struct {
+	Objects []hmc.Extent `json:"objects"`
+	SDs     []hmc.SD     `json:"sds"`
+}
+
 func explainHMC(d *devmodel.Device, name string) (string, any, error) {
 	n, one, err := index(name)
 	if err != nil {
 		return "", nil, err
 	}
-	h := d.HMC()
+	r := d.RDMA()
+	h := HMC{Objects: r.Extents, SDs: r.SDs}
 	if one {
 		keep := h.SDs[:0]
 		for _, s := range h.SDs {
@@ -129,7 +137,7 @@ func explainQP(d *devmodel.Device, name string) (string, any, error) {
 		return "", nil, err
 	}
 	rows := []string{"QP\tTYPE\tSTATE\tPD\tSEND CQ\tRECV CQ\tMTU\tDEST QP"}
-	qps := d.QPs()
+	qps := d.RDMA().QPs
 	data := qps[:0]
 	for _, q := range qps {
 		if one && q.ID != n {
@@ -150,7 +158,7 @@ func explainCQ(d *devmodel.Device, name string) (string, any, error) {
 		return "", nil, err
 	}
 	rows := []string{"CQ\tENTRIES\tNEXT\tPOLARITY\tARMED\tCEQ"}
-	cqs := d.CQs()
+	cqs := d.RDMA().CQs
 	data := cqs[:0]
 	for _, c := range cqs {
 		if one && c.ID != n {

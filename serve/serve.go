@@ -92,7 +92,7 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 			defer h.wg.Done()
 			defer dev.Close()
 			defer l.Close()
-			if err := srv.Serve(ctx, l); err != nil {
+			if err := srv.Serve(ctx, l.UnixListener); err != nil {
 				h.errs <- fmt.Errorf("serve %s: %w", path, err)
 			}
 		}()

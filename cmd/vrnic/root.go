@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/spf13/cobra"
 	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
 
 	"github.com/vrnic/vrnic/images"
 )

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +36,7 @@ removes the sockets and ends with status 0.`,
 			}
 			defer h.Close()
 			for _, s := range o.Sockets {
-				fmt.Fprintf(cmd.ErrOrStderr(), "attach %s with:\n  %s\n", s, launch.ShellArgs(launch.AttachArgs([]string{s}, "1G")))
+				fmt.Fprintf(cmd.ErrOrStderr(), "attach %s with:\n  %s\n", s, shellArgs(launch.AttachArgs([]string{s}, "1G")))
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ready")
 			select {
@@ -51,4 +52,16 @@ removes the sockets and ends with status 0.`,
 	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain")
 	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
 	return cmd
+}
+
+// shellArgs joins arguments so that a shell takes them apart again.
+func shellArgs(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		if a == "" || strings.ContainsAny(a, " \t\n'\"{}[]*?$&|;<>()`~#!\\") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		quoted[i] = a
+	}
+	return strings.Join(quoted, " ")
 }

@@ -38,6 +38,7 @@ type Rule struct {
 	Meaning string // what the driver did
 	Device  string // what the device did about it
 	Driver  string // the driver function that does it right
+	Gap     bool   // the model's fault, not the driver's: always reported
 	// match tells whether an event breaks the rule, and the object it is
 	// about, which findings are counted by.
 	match func(event any) (object string, broken bool)
@@ -70,8 +71,8 @@ type Checker struct {
 	lost     uint64
 }
 
-// New makes a checker that reports new findings to logger: errors and
-// warnings at level warn, notes at level info.
+// New makes a checker that reports new findings to logger: errors and gaps of
+// the model at level warn, milder ones at level debug.
 func New(logger hclog.Logger) *Checker {
 	if logger == nil {
 		logger = hclog.NewNullLogger()
@@ -88,9 +89,9 @@ func (c *Checker) Event(event any) {
 			continue
 		}
 		if f, fresh := c.add(r, object, event); fresh {
-			level := hclog.Warn
-			if r.Grade == Note {
-				level = hclog.Info
+			level := hclog.Debug
+			if r.Grade == Error || r.Gap {
+				level = hclog.Warn
 			}
 			c.logger.Log(level, "finding: "+f.String())
 		}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/vrnic/vrnic/guest/launch"
+	"github.com/vrnic/vrnic/guest/wire"
+	"github.com/vrnic/vrnic/serve"
+)
+
+// runFlags are the flags of vrnic run.
+type runFlags struct {
+	kernel      string
+	modules     []string
+	cpus        int
+	memory      string
+	mtu         int
+	accel       string
+	bootTimeout time.Duration
+	timeout     time.Duration
+	artifacts   string
+	append      string
+	copies      []string
+	env         []string
+	modprobe    []string
+	gdb         bool
+	qemuArgs    []string
+	control     string
+	verbose     bool
+}
+
+func newRun(g *global) *cobra.Command {
+	r := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] [-- CMD…]",
+		Short: "Boot a guest with a card in it and run a command there",
+		Long: `Boots a guest whose ice and irdma drivers are bound to a card, runs CMD in it as
+root and ends with CMD's exit status. CMD's stdout and stderr are passed through
+byte by byte, stdin is forwarded. Without CMD: a shell.
+
+Exit status: CMD's own (128+n if signal n killed it); 124 when --timeout ended it;
+125 when the guest or the machinery failed, with the console's last lines.`,
+		Example: `  vrnic run -- ibv_devinfo -v
+  vrnic run -k debian-12 -- sh -c 'dmesg | grep irdma'
+  vrnic run -k ~/linux --timeout 30s -- ./reproduce.sh`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.verbose && !cmd.Flags().Changed("log-level") {
+				g.logLevel = "debug"
+			}
+			logger, err := g.logger()
+			if err != nil {
+				return err
+			}
+			c, err := r.config(args)
+			if err != nil {
+				return err
+			}
+			c.Logger = logger
+			status, err := r.run(cmd.Context(), g, logger, c)
+			if err != nil {
+				return exitStatus{status, err}
+			}
+			if status != 0 {
+				return exitStatus{status: status}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&r.kernel, "kernel", "k", "debian-backports", "debian-12, debian-13, debian-backports, host, a bzImage, or a kernel build tree")
+	f.StringArrayVarP(&r.modules, "module", "m", nil, "a .ko file, or a directory of them, that replaces the kernel's module of that name")
+	f.IntVar(&r.cpus, "cpus", launch.DefaultCPUs, "virtual CPUs")
+	f.StringVar(&r.memory, "memory", "1G", "guest memory, with suffix M or G")
+	f.IntVar(&r.mtu, "mtu", 0, "MTU of the card's netdev (0: the driver's)")
+	f.StringVar(&r.accel, "accel", "auto", "auto, kvm or tcg")
+	f.DurationVar(&r.bootTimeout, "boot-timeout", launch.DefaultBootTimeout, "how long the guest may take until it can run CMD")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long CMD may run (0: for ever)")
+	f.StringVar(&r.artifacts, "artifacts", "", "directory that receives console, kernel log and QEMU's log")
+	f.StringVar(&r.append, "append", "", "more arguments for the kernel command line")
+	f.StringArrayVar(&r.copies, "copy", nil, "SRC[:DST]: copy a file or tree into the guest (DST: /root/)")
+	f.StringArrayVar(&r.env, "env", nil, "K=V: a variable in CMD's environment")
+	f.StringArrayVar(&r.modprobe, "modprobe", nil, "'MODULE OPTION=VALUE …': options for a module")
+	f.BoolVar(&r.gdb, "gdb", false, "QEMU's gdb stub on localhost:1234, and no boot timeout")
+	f.StringArrayVar(&r.qemuArgs, "qemu-arg", nil, "one more argument for QEMU")
+	f.StringVar(&r.control, "control", "", "path of a socket that answers vrnic explain")
+	f.BoolVarP(&r.verbose, "verbose", "v", false, "show the guest's console and milder diagnostics on stderr")
+	g.cacheFlags(cmd)
+	return cmd
+}
+
+// run boots the guest described by c; the status counts with or without an
+// error.
+func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config) (int, error) {
+	cache, err := g.openCache(logger)
+	if err != nil {
+		return statusFailed, err
+	}
+	qemu, err := cache.QEMU(ctx)
+	if err != nil {
+		return statusFailed, err
+	}
+	kernel, err := cache.Kernel(ctx, r.kernel)
+	if err != nil {
+		return statusFailed, err
+	}
+	initrd, err := cache.Initramfs(ctx, kernel)
+	if err != nil {
+		return statusFailed, err
+	}
+	c.QEMU, c.Kernel, c.Initrd = qemu.Argv, kernel.Image, []string{initrd}
+	if len(r.modules) > 0 {
+		if c.Files, err = cache.ReplaceModules(ctx, kernel, r.modules); err != nil {
+			return statusFailed, err
+		}
+	}
+
+	dir, err := os.MkdirTemp("", "vrnic-")
+	if err != nil {
+		return statusFailed, err
+	}
+	defer os.RemoveAll(dir)
+	mac := [6]byte{0x02, 0xe8, 0x10, 0, 0, 1}
+	c.Sockets = []string{filepath.Join(dir, "card0")}
+	c.Guest.Nets = []wire.Net{{
+		MAC:       fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]),
+		MTU:       r.mtu,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.77.1/24"), netip.MustParsePrefix("fd77::1/64")},
+	}}
+	host, err := serve.Start(ctx, serve.Options{Sockets: c.Sockets, MACs: [][6]byte{mac}, Control: r.control, Logger: logger})
+	if err != nil {
+		return statusFailed, err
+	}
+	defer host.Close()
+
+	result, err := launch.Run(ctx, c)
+	switch {
+	case err == nil:
+		return result.Status, nil
+	case errors.Is(err, launch.ErrTimeout):
+		return statusTimeout, fmt.Errorf("%w after %v", err, r.timeout)
+	}
+	return statusFailed, fmt.Errorf("%+v", err)
+}
+
+// config turns flags and arguments into the part of the launcher's
+// configuration that needs nothing built or fetched.
+func (r *runFlags) config(args []string) (launch.Config, error) {
+	c := launch.Config{
+		Append: r.append, CPUs: r.cpus, Accel: r.accel, GDB: r.gdb, QEMUArgs: r.qemuArgs,
+		BootTimeout: r.bootTimeout, Timeout: r.timeout, Command: args, Env: r.env,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Artifacts: r.artifacts,
+	}
+	var err error
+	if c.MemoryMiB, err = parseMemory(r.memory); err != nil {
+		return c, err
+	}
+	if len(args) == 0 {
+		c.Command = []string{"sh"}
+		c.TTY = isatty.IsTerminal(os.Stdin.Fd()) && isatty.IsTerminal(os.Stdout.Fd())
+	}
+	if r.verbose {
+		c.Console = os.Stderr
+	}
+	for _, e := range r.env {
+		if !strings.Contains(e, "=") {
+			return c, fmt.Errorf("--env %q: want K=V", e)
+		}
+	}
+	for _, s := range r.copies {
+		src, dst, ok := strings.Cut(s, ":")
+		if !ok {
+			dst = "/root/"
+		}
+		if _, err := os.Stat(src); err != nil {
+			return c, fmt.Errorf("--copy: %w", err)
+		}
+		c.Copies = append(c.Copies, launch.Copy{Host: src, Guest: dst})
+	}
+	c.Guest.ModprobeOptions = r.modprobe
+	return c, nil
+}
+
+// parseMemory reads a size with suffix M or G, as MiB.
+func parseMemory(s string) (int, error) {
+	var n int
+	var unit string
+	if _, err := fmt.Sscanf(s, "%d%s", &n, &unit); err != nil || n <= 0 {
+		return 0, fmt.Errorf("--memory %q: want a number with suffix M or G", s)
+	}
+	switch strings.ToUpper(unit) {
+	case "M":
+		return n, nil
+	case "G":
+		return n << 10, nil
+	}
+	return 0, fmt.Errorf("--memory %q: want a number with suffix M or G", s)
+}
