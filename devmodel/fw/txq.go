@@ -10,9 +10,6 @@ const (
 	qsetEntrySize = 24 // ice_aqc_add_tx_rdma_qset_entry
 	disItemHeader = 6  // ice_aqc_dis_txq_item without q_id
 	disIsQset     = 1 << 15
-	disTypeMask   = 3 // ICE_AQC_Q_DIS_CMD_M
-	disVMReset    = 1 // ICE_AQC_Q_DIS_CMD_VM_RESET
-	disVFReset    = 2 // ICE_AQC_Q_DIS_CMD_VF_RESET
 )
 
 // txqContext is the queue context of Add Tx LAN Queues, packed
@@ -131,16 +128,14 @@ func addQsets(f *Firmware, r *request) errno {
 
 // disableTxQueues stops queues and queue sets and removes their leaves: the
 // driver forgets them without a Delete Scheduling Elements. The memory of a
-// queue is the driver's again when the answer is there.
+// queue is the driver's again when the answer is there. The type of the
+// command makes no difference: there are no VMs or VFs whose reset it could
+// be part of.
 func disableTxQueues(f *Firmware, r *request) errno {
 	p := r.p()
-	count := uint16(p[1])
-	if kind := p[0] & disTypeMask; count == 0 && (kind == disVMReset || kind == disVFReset) {
-		return rcENOENT // neither VMs nor VFs are here to be reset
-	}
 	le.PutUint32(p[4:], 0) // blocked_cgds
 	var done [2]byte
-	return batch(r.buf, count, done[:], disItemHeader, func(b []byte) (int, errno) {
+	return batch(r.buf, uint16(p[1]), done[:], disItemHeader, func(b []byte) (int, errno) {
 		n := int(b[4])
 		size := disItemHeader + 2*n
 		if n == 0 || size > len(b) {
@@ -172,6 +167,6 @@ func disableTxQueues(f *Firmware, r *request) errno {
 
 var txqCommands = []command{
 	{op: 0x0C30, name: "add_txqs", rd: true, minBuf: groupHeader + txqEntrySize, run: addTxQueues, source: "ice_common.c:ice_ena_vsi_txq"},
-	{op: 0x0C31, name: "dis_txqs", rd: true, run: disableTxQueues, source: "ice_common.c:ice_dis_vsi_txq, ice_dis_vsi_rdma_qset"},
+	{op: 0x0C31, name: "dis_txqs", rd: true, minBuf: disItemHeader + 2, run: disableTxQueues, source: "ice_common.c:ice_dis_vsi_txq, ice_dis_vsi_rdma_qset"},
 	{op: 0x0C33, name: "add_rdma_qset", rd: true, minBuf: groupHeader + qsetEntrySize, run: addQsets, source: "ice_common.c:ice_ena_vsi_rdma_qset"},
 }
