@@ -104,6 +104,10 @@ func TestErrorBitEndsWithTheNextPost(t *testing.T) {
 	if v := g.Read("PFPE_CQPERRCODES"); v != 0xFFFF8001 {
 		t.Errorf("PFPE_CQPERRCODES %#x", v)
 	}
+	g.Write("PFPE_CQPDB", 2) // the WQE is not there yet
+	if v := g.Read("PFPE_CQPTAIL"); v != 1 {
+		t.Errorf("PFPE_CQPTAIL %#x after a doorbell", v)
+	}
 	g.Must(WQE{3: nop})
 	if v := g.Read("PFPE_CQPTAIL"); v != 2 {
 		t.Errorf("PFPE_CQPTAIL %#x", v)

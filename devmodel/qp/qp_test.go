@@ -212,7 +212,7 @@ func TestCreateRefused(t *testing.T) {
 		"state":          {qp.ErrParameter, func(a *qp.CreateArgs, _ *qp.Context) { a.State = qp.RTS }},
 		"shadow":         {qp.ErrParameter, func(a *qp.CreateArgs, _ *qp.Context) { a.Shadow++ }},
 		"no such CQ":     {qp.ErrState, func(_ *qp.CreateArgs, c *qp.Context) { put(c, 136, 10<<32|3) }},
-		"CCQ":            {qp.ErrState, func(_ *qp.CreateArgs, c *qp.Context) { put(c, 136, 3<<32|0) }},
+		"CCQ":            {qp.ErrState, func(_ *qp.CreateArgs, c *qp.Context) { put(c, 136, 3<<32) }},
 		"SQ misaligned":  {qp.ErrParameter, func(_ *qp.CreateArgs, c *qp.Context) { put(c, 8, sq+8) }},
 		"RQ wraps":       {qp.ErrParameter, func(_ *qp.CreateArgs, c *qp.Context) { put(c, 16, 1<<64-32) }},
 		"RQ too small":   {qp.ErrParameter, func(_ *qp.CreateArgs, c *qp.Context) { put(c, 0, 3<<8); put(c, 24, 2<<12) }},

@@ -156,4 +156,7 @@ func TestLeakIsReported(t *testing.T) {
 	if diff := cmp.Diff([]any{want}, g.Findings()); diff != "" {
 		t.Error(diff)
 	}
+	if diff := cmp.Diff(empty(), g.Engine.Snapshot()); diff != "" {
+		t.Errorf("outlived the control QP:\n%s", diff)
+	}
 }
