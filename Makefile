@@ -21,11 +21,11 @@ lint:
 # What CI runs: quick tests first, boots last.
 test: lint build
 	$(GO) test -race ./...
-	$(GO) test -count=1 -timeout 20m ./test/boot -boot
+	$(GO) test -count=1 -timeout 20m -v ./test/checks -checks ci
 
 # Every check of the issues as a named test, with a table at the end.
 test-all: build
-	$(GO) run ./test/checks $(if $(ISSUE),-issue $(ISSUE))
+	$(GO) test -count=1 -timeout 0 -v ./test/checks -checks all $(if $(ISSUE),-issue $(ISSUE))
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
