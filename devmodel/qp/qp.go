@@ -155,11 +155,13 @@ func (t *Table) Reset(reg.Domain) { t.qps = map[uint32]*QP{} }
 
 // Registers are the doorbells of QPs.
 func (t *Table) Registers() []reg.Row {
-	return []reg.Row{{
-		Name: "PFPE_WQEALLOC", Offset: 0x504400, Source: "icrdma_hw.h:PFPE_WQEALLOC; uk.c:irdma_uk_qp_post_wr",
-		Fields: []reg.Field{{Name: "PEQPID", Hi: 19, Lo: 0}, {Name: "WQE_DESC_INDEX", Hi: 31, Lo: 20}},
-		Write:  func(_ int, v uint32) { t.doorbell(v & (1<<20 - 1)) },
-	}}
+	fields := []reg.Field{{Name: "PEQPID", Hi: 19, Lo: 0}, {Name: "WQE_DESC_INDEX", Hi: 31, Lo: 20}}
+	write := func(_ int, v uint32) { t.doorbell(v & (1<<20 - 1)) }
+	return []reg.Row{
+		{Name: "PFPE_WQEALLOC", Offset: 0x504400, Source: "icrdma_hw.h:PFPE_WQEALLOC; uk.c:irdma_uk_qp_post_wr", Fields: fields, Write: write},
+		// User programs' way to it, on a page that all of them share.
+		{Name: "ICRDMA_DB_ADDR_OFFSET", Offset: 0x7F0000, Source: "icrdma_hw.h:ICRDMA_DB_ADDR_OFFSET", Fields: fields, Write: write},
+	}
 }
 
 // doorbell says that QP id has new send WQEs. In states without a requester

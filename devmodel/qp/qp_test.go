@@ -328,7 +328,8 @@ func TestDoorbell(t *testing.T) {
 	ring()
 	b.ok(b.table.Destroy(3))
 	ring()
-	want := []any{qp.SendNotExecuted{QP: 3}, qp.UnknownQP{QP: 3}}
+	space.Write32(0x7F0000, 4) // the user programs' alias
+	want := []any{qp.SendNotExecuted{QP: 3}, qp.UnknownQP{QP: 3}, qp.UnknownQP{QP: 4}}
 	if diff := cmp.Diff(want, b.events); diff != "" {
 		t.Error(diff)
 	}
