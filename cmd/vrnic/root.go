@@ -34,15 +34,21 @@ the stock Linux ice and irdma drivers and rdma-core run on it inside QEMU.
 		SilenceErrors: true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&g.logLevel, "log-level", "info", "least severe diagnostics to print: trace, debug, info, warn, error, off")
+	f.StringVar(&g.logLevel, "log-level", "", "least severe diagnostics to print: trace, debug, info, warn, error, off (default info; for the cards of vrnic run warn)")
 	f.StringVar(&g.logFormat, "log-format", "text", "format of diagnostics: text or json")
 	root.AddCommand(newServe(g), newRun(g), newImage(g), newExplain(g))
 	return root
 }
 
 // logger makes the diagnostics logger, on stderr.
-func (g *global) logger() (hclog.Logger, error) {
-	level := hclog.LevelFromString(g.logLevel)
+func (g *global) logger() (hclog.Logger, error) { return g.loggerAt("info") }
+
+// loggerAt is logger with another level where the user names none.
+func (g *global) loggerAt(byDefault string) (hclog.Logger, error) {
+	if g.logLevel != "" {
+		byDefault = g.logLevel
+	}
+	level := hclog.LevelFromString(byDefault)
 	if level == hclog.NoLevel {
 		return nil, fmt.Errorf("--log-level %q: want trace, debug, info, warn, error or off", g.logLevel)
 	}

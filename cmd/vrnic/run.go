@@ -58,7 +58,7 @@ Exit status: CMD's own (128+n if signal n killed it); 124 when --timeout ended i
   vrnic run -k ~/linux --timeout 30s -- ./reproduce.sh`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.verbose && !cmd.Flags().Changed("log-level") {
+			if r.verbose && g.logLevel == "" {
 				g.logLevel = "debug"
 			}
 			logger, err := g.logger()
@@ -140,7 +140,12 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		MTU:       r.mtu,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.77.1/24"), netip.MustParsePrefix("fd77::1/64")},
 	}}
-	host, err := serve.Start(ctx, serve.Options{Sockets: c.Sockets, MACs: [][6]byte{mac}, Control: r.control, Logger: logger})
+	// CMD's stderr is the user's: a card that works says nothing there.
+	cards, err := g.loggerAt("warn")
+	if err != nil {
+		return statusFailed, err
+	}
+	host, err := serve.Start(ctx, serve.Options{Sockets: c.Sockets, MACs: [][6]byte{mac}, Control: r.control, Logger: cards})
 	if err != nil {
 		return statusFailed, err
 	}

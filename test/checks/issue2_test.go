@@ -46,6 +46,9 @@ const active = "PORT_ACTIVE (4)"
 func wantDevinfo(t *testing.T, r run) {
 	t.Helper()
 	r.want(t, 0).wantStdout(t, active)
+	if strings.Contains(r.stderr, "finding") {
+		t.Errorf("a stock driver broke a rule\n%v", r)
+	}
 	if !regexp.MustCompile(`link_layer:\s+Ethernet`).MatchString(r.stdout) {
 		t.Fatalf("link layer is not Ethernet\n%v", r)
 	}
