@@ -56,6 +56,7 @@ type Function struct {
 	Client *vfiouser.Client
 
 	ctx     context.Context // the life of the attachment, not of a call
+	socket  string
 	err     error
 	vectors []*Vector
 	table   int // entries of the MSI-X table
@@ -70,7 +71,7 @@ func Attach(ctx context.Context, socket string, g *Guest) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Function{Guest: g, Client: c, ctx: ctx}
+	f := &Function{Guest: g, Client: c, ctx: ctx, socket: socket}
 	if err := f.enable(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("attach %s: %w", socket, err)
@@ -95,6 +96,11 @@ func (f *Function) enable() error {
 		return broken("no MSI-X capability")
 	}
 	f.table = int(f.config16(f.msix+pciMSIXFlags)&pciMSIXFlagsQsize) + 1
+	return f.master()
+}
+
+// master lets the function decode its BARs and do DMA.
+func (f *Function) master() error {
 	f.setConfig16(pciCommand, f.config16(pciCommand)|pciCommandMemory|pciCommandMaster)
 	return f.err
 }
@@ -258,7 +264,9 @@ func (f *Function) SerialNumber() uint64 {
 // the command register and MSI-X up again as the PCI core does afterwards.
 func (f *Function) FLR() error {
 	f.setConfig16(f.exp+pciExpDevCtl, f.config16(f.exp+pciExpDevCtl)|pciExpDevCtlFLR)
-	f.setConfig16(pciCommand, f.config16(pciCommand)|pciCommandMemory|pciCommandMaster)
+	if err := f.master(); err != nil {
+		return err
+	}
 	if len(f.vectors) > 0 {
 		f.enableMSIX()
 	}

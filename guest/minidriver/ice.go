@@ -209,12 +209,9 @@ func (i *ICE) pfReset() error {
 	return f.poll("PFGEN_CTRL.PFSWR", func() bool { return f.Read32(PFGEN_CTRL)&pfgenCtrlPFSWR == 0 })
 }
 
-// Reset does a PF reset that nobody prepared for, and forgets everything.
-func (i *ICE) Reset() error {
-	err := i.pfReset()
-	i.Abandon()
-	return err
-}
+// Reset does a PF reset that nobody prepared for. The drivers must be abandoned
+// then.
+func (i *ICE) Reset() error { return i.pfReset() }
 
 func (i *ICE) initControlQueues() error {
 	f := i.F
@@ -396,7 +393,7 @@ func (i *ICE) HandleMisc() (oicr uint32, events []Event, err error) {
 	events, err = i.aq.events()
 	for _, e := range events {
 		if e.Op == ice_aqc_opc_get_link_status {
-			if err := i.updateLink(lseKeep); err != nil {
+			if err := i.updateLink(lseEnable); err != nil {
 				return oicr, events, err
 			}
 		}

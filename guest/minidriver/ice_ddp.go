@@ -4,6 +4,7 @@ package minidriver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 )
 
@@ -100,25 +101,21 @@ func (i *ICE) initPackage() error {
 	return i.F.Err()
 }
 
+// download is ice_ddp.c:ice_download_pkg. After a PF reset the package is still
+// there, and the lock says so.
 func (i *ICE) download() error {
-	if err := i.lock(ICE_GLOBAL_CFG_LOCK_RES_ID, ICE_RES_WRITE); err != nil {
+	switch err := i.lock(ICE_GLOBAL_CFG_LOCK_RES_ID, ICE_RES_WRITE); {
+	case errors.Is(err, errAlready):
+	case err != nil:
 		return err
-	}
-	const lastBuffer = 1
-	c := &Command{Op: ice_aqc_opc_download_pkg, RD: true, Buf: downloadBuffer()}
-	c.P[0] = lastBuffer
-	err := i.aq.do(c)
-	if err == nil && (c.u32(0) != 0 || c.u32(4) != 0) {
-		err = c.wrong("error offset %#x, info %#x", c.u32(0), c.u32(4))
-	}
-	if err == nil {
-		err = i.probeDVM()
-	}
-	if e := i.unlock(ICE_GLOBAL_CFG_LOCK_RES_ID); e != nil && err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
+	default:
+		err := i.sendPackage()
+		if e := i.unlock(ICE_GLOBAL_CFG_LOCK_RES_ID); e != nil && err == nil {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := i.vlanMode(); err != nil {
 		return err
@@ -127,6 +124,19 @@ func (i *ICE) download() error {
 		return err
 	}
 	return i.vlanMode()
+}
+
+func (i *ICE) sendPackage() error {
+	const lastBuffer = 1
+	c := &Command{Op: ice_aqc_opc_download_pkg, RD: true, Buf: downloadBuffer()}
+	c.P[0] = lastBuffer
+	if err := i.aq.do(c); err != nil {
+		return err
+	}
+	if c.u32(0) != 0 || c.u32(4) != 0 {
+		return c.wrong("error offset %#x, info %#x", c.u32(0), c.u32(4))
+	}
+	return i.probeDVM()
 }
 
 // probeDVM asks by an upload whether the package does double VLANs

@@ -20,9 +20,9 @@ type Link struct {
 // ICE_AQ_LINK_SPEED_100GB is the bit of 100 Gb/s.
 const ICE_AQ_LINK_SPEED_100GB = 1 << 10
 
-// How 0x0607 leaves the link status events.
+// What 0x0607 does to link status events: they are off, or the next one is
+// asked for.
 const (
-	lseKeep    = 0
 	lseDisable = 2
 	lseEnable  = 3
 )
@@ -101,7 +101,7 @@ func (i *ICE) initLink() error {
 	if _, err := i.phyCaps(phyNoMedia); err != nil {
 		return err
 	}
-	if err := i.updateLink(lseKeep); err != nil {
+	if err := i.updateLink(lseEnable); err != nil {
 		return err
 	}
 	if !i.Link.Media {

@@ -4,6 +4,7 @@ package minidriver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 )
 
@@ -51,7 +52,7 @@ func (b bank) inactive() uint32 {
 	return b.active()
 }
 
-// nvmSession is the NVM lock's holder of one logical read.
+// withNVM does something under the NVM lock.
 func (i *ICE) withNVM(do func() error) error {
 	if err := i.lock(ICE_NVM_RES_ID, ICE_RES_READ); err != nil {
 		return err
@@ -63,7 +64,11 @@ func (i *ICE) withNVM(do func() error) error {
 	return err
 }
 
-// lock is 0x0008; status of the global configuration lock is in the answer.
+// errAlready says that somebody else did what the lock is for.
+var errAlready = errors.New("already done")
+
+// lock is 0x0008 (ice_common.c:ice_aq_req_res). The global configuration lock
+// has a status of its own in the answer.
 func (i *ICE) lock(res, access uint16) error {
 	c := &Command{Op: ice_aqc_opc_req_res}
 	c.put16(0, res)
@@ -72,10 +77,18 @@ func (i *ICE) lock(res, access uint16) error {
 	if err := i.aq.do(c); err != nil {
 		return err
 	}
-	if res == ICE_GLOBAL_CFG_LOCK_RES_ID && c.u16(12) != 0 {
-		return c.wrong("global configuration lock: status %d", c.u16(12))
+	if res != ICE_GLOBAL_CFG_LOCK_RES_ID {
+		return nil
 	}
-	return nil
+	const granted, done = 0, 2
+	switch status := c.u16(12); status {
+	case granted:
+		return nil
+	case done:
+		return errAlready
+	default:
+		return c.wrong("global configuration lock: status %d", status)
+	}
 }
 
 func (i *ICE) unlock(res uint16) error {

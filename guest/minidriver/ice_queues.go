@@ -189,7 +189,7 @@ func (i *ICE) closeQueues(queues ...*queuePair) error {
 
 // Open is `ip link set up` (ice_main.c:ice_open_internal).
 func (i *ICE) Open() error {
-	if err := i.updateLink(lseKeep); err != nil {
+	if err := i.updateLink(lseEnable); err != nil {
 		return fmt.Errorf("ice: open: %w", err)
 	}
 	return i.opts.run("ice: open", []step{

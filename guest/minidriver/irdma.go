@@ -145,7 +145,7 @@ func (r *IRDMA) checkEngine() error {
 	return r.F.Err()
 }
 
-// Post writes an operation into the ring without ringing. Its completion is
+// post writes an operation into the ring without ringing. Its completion is
 // taken by whoever services the CCQ.
 func (r *IRDMA) post(op uint8, w WQE) (*request, error) {
 	if err := r.F.Err(); err != nil {
@@ -175,7 +175,8 @@ func (r *IRDMA) wait(req *request) (Completion, error) {
 	return req.c, req.c.err()
 }
 
-// ExecPolled does one control operation and looks at the CCQ itself.
+// ExecPolled does one control operation and looks at the CCQ itself. It does not
+// arm it again: it is for the time before the first arming and after the last.
 func (r *IRDMA) ExecPolled(op uint8, w WQE) (Completion, error) {
 	req, err := r.post(op, w)
 	if err != nil {
