@@ -151,9 +151,6 @@ func (s *Server) takeDevice(ctx context.Context) error {
 		return nil
 	default:
 	}
-	if s.opts.BusyWait < 0 {
-		return ErrBusy
-	}
 	s.log.Info("client waits for the device")
 	timeout := time.NewTimer(s.opts.BusyWait)
 	defer timeout.Stop()

@@ -400,6 +400,83 @@ func TestFullEventFD(t *testing.T) {
 	}
 }
 
+// TestOffClosesWatched: switching an index off lets go of the eventfds by which
+// the client masks.
+func TestOffClosesWatched(t *testing.T) {
+	path, _ := serve(t, vfiouser.Options{})
+	c := dial(t, path)
+	event := eventFD(t)
+	defer unix.Close(event)
+	unmask := func() {
+		t.Helper()
+		if err := c.UnmaskIRQByEventFD(vfiouser.IRQIntx, 0, event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unmask()
+	unmask() // replaces
+	before := descriptors(t)
+	if err := c.DisableIRQs(vfiouser.IRQIntx); err != nil {
+		t.Fatal(err)
+	}
+	if got := descriptors(t); got != before-1 {
+		t.Errorf("%d descriptors, want %d", got, before-1)
+	}
+	unmask()
+	if got := descriptors(t); got != before {
+		t.Errorf("%d descriptors after another, want %d", got, before)
+	}
+}
+
+// slowDetach takes its time to let go.
+type slowDetach struct {
+	*counter
+	detached atomic.Bool
+}
+
+func (d *slowDetach) Detach() {
+	time.Sleep(50 * time.Millisecond) // gives a Serve that does not wait the chance to show it
+	d.detached.Store(true)
+}
+
+func TestServeWaitsForDetach(t *testing.T) {
+	dev := &slowDetach{counter: newCounter()}
+	path, stop := serveDevice(t, dev, vfiouser.Options{})
+	dial(t, path)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !dev.detached.Load() {
+		t.Error("Serve returned before Detach did")
+	}
+}
+
+// forgetful fills only its first read.
+type forgetful struct {
+	*counter
+	done bool
+}
+
+func (d *forgetful) ReadRegion(_ int, _ uint64, p []byte) error {
+	for i := range p {
+		if !d.done {
+			p[i] = 0xff
+		}
+	}
+	d.done = true
+	return nil
+}
+
+func TestReadTellsNothingOld(t *testing.T) {
+	path, _ := serveDevice(t, &forgetful{counter: newCounter()}, vfiouser.Options{})
+	c := dial(t, path)
+	for i, want := range []uint64{^uint64(0), 0} {
+		if v, err := c.Read64(0, 0); err != nil || v != want {
+			t.Errorf("read %d: %#x, %v, want %#x", i, v, err, want)
+		}
+	}
+}
+
 func eventFD(t testing.TB) int {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

@@ -106,6 +106,7 @@ func irqStateCases() []Case {
 		// What QEMU does to add a vector when NORESIZE is set.
 		steps("irq/latch over off and refill", enable(0, "a"), setIRQs(0x21, msix, 0, 0, 0), fire(0).check(count("a", 0)),
 			setIRQs(0x24, msix, 0, 2, 0).fds(event("b", 0), event("c", 0)).check(count("b", 1), count("c", 0))),
+		steps("irq/latch from before off", fire(5), enable(0, "a"), setIRQs(0x21, msix, 0, 0, 0), enable(5, "b").check(count("b", 1))),
 		steps("irq/reset forgets", fire(3), ask(cmdReset, 0, none), enable(3, "e").check(count("e", 0)), fire(3).check(count("e", 1))),
 		steps("irq/reset keeps eventfds", enable(3, "e"), ask(cmdReset, 0, none), fire(3).check(count("e", 1))),
 		steps("irq/off closes", enable(3, "e"), setIRQs(0x21, msix, 0, 0, 0), fire(3).check(count("e", 0))),

@@ -65,6 +65,7 @@ func regionCases() []Case {
 	}
 	return append(cases, reference([]Case{
 		badRead("of an absent region", refAbsent, 0, 4),
+		badRead("more than 1 MiB of a larger region", refMemory, 0, 1<<20+8),
 		badWrite("of an absent region", unix.EINVAL, access(refAbsent, 0, 8), eight),
 		badWrite("of a read-only region", unix.EINVAL, access(refReadOnly, 0, 8), eight),
 		one("region/read of a read-only region", cmdRead, 0, slices.Concat(access(refReadOnly, 0, 4), U32(0)), access(refReadOnly, 0, 4)),
@@ -107,7 +108,7 @@ func multiCases() []Case {
 		bad("more writes than data", U64(2), entry(configSpace, 0, 0, 0)),
 		bad("fewer writes than data", U64(0), entry(configSpace, 0, 0, 0)),
 		bad("half a write", U64(1), U64(0)),
-		bad("number overflows", U64((1<<64-1)/24+2), entry(configSpace, 0, 0, 0)),
+		bad("number times size overflows", U64(1<<61+1), entry(configSpace, 0, 0, 0)),
 		bad("number 2^64-1", U64(math.MaxUint64), entry(configSpace, 0, 0, 0)),
 		one("multi/none", cmdMulti, 0, U64(0), U64(0)),
 		unoffered,
@@ -177,6 +178,7 @@ func dmaCases() []Case {
 		badUnmap("all with a range", unmapping(24, 2, 0x1000, 0x1000)),
 		badUnmap("all, dirty bitmap", unmapping(24, 3, 0, 0)),
 		badUnmap("size 0", unmapping(24, 0, 0x1000, 0)),
+		badUnmap("size 0 at 0", unmapping(24, 0, 0, 0)),
 		badUnmap("overflows", unmapping(24, 0, math.MaxUint64, 0x1000)),
 		steps("dma/unmap never mapped", unmap(0x10000, 0x1000), unmap(1<<46, 1<<46), unmap(0, 1<<47), unmap(1<<63, 1<<63)),
 		one("dma/unmap all, none there", cmdUnmap, 0, all, all),

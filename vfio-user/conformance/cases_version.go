@@ -124,7 +124,11 @@ func versionCases() []Case {
 	}}}
 	split := good("split at every byte", 0, qemu, true, all)
 	split.Steps[0].Split = 1
-	return append(cases, again, pipelined, split)
+	// No room for more than the limits, so nothing more is agreed on.
+	short := good("no room for write_multiple", 0, caps(`"write_multiple":true,"pgsizes":4096`), false,
+		map[string]any{"max_msg_fds": 8.0, "max_data_xfer_size": 1048576.0, "write_multiple": nil, "pgsizes": nil})
+	short.Steps = append(short.Steps, ask(cmdMulti, unix.EINVAL, nil, U64(0)))
+	return append(cases, again, pipelined, split, short)
 }
 
 func infoCases() []Case {

@@ -65,6 +65,7 @@ func ReferenceLayout() vfiouser.Layout {
 		Resettable: true,
 	}
 	l.Regions[refRegs] = vfiouser.Region{Size: 4096, Flags: rw}
+	l.Regions[refAbsent] = vfiouser.Region{Flags: rw} // no size: the flags mean nothing
 	l.Regions[refReadOnly] = vfiouser.Region{Size: 4096, Flags: vfiouser.RegionRead}
 	l.Regions[refMemory] = vfiouser.Region{Size: 2 << 20, Flags: rw}
 	l.Regions[vfiouser.RegionConfig] = vfiouser.Region{Size: 4096, Flags: rw}
