@@ -13,7 +13,7 @@
 //     configuration access and every reset. Payload is moved outside it.
 //   - Attach comes before any access, Detach ends everything: afterwards the
 //     device is as at power-on and touches no guest memory.
-//   - Interrupt signals are sent with the control lock held: the signal
+//   - Interrupt signals are sent from any goroutine with locks held: the signal
 //     function must not block and must not call back.
 package devmodel
 
@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vrnic/vrnic/devmodel/fw"
@@ -64,8 +65,9 @@ type Device struct {
 	stop context.CancelFunc
 	done chan struct{}
 
+	signal atomic.Pointer[func(index, vector int)]
+
 	mu     sync.Mutex // the control lock
-	signal func(index, vector int)
 	regs   *reg.Space
 	config *pci.Config
 	irqs   *pci.Interrupts
@@ -85,16 +87,12 @@ func New(c Config) *Device {
 	d.config = pci.NewConfig(serialNumber(c.MAC))
 	d.config.FLR = func() { d.reset(reg.FLR) }
 	d.irqs = pci.NewInterrupts(func(v int) {
-		if d.signal != nil {
-			d.signal(msixIndex, v)
+		if signal := d.signal.Load(); signal != nil {
+			(*signal)(msixIndex, v)
 		}
 	})
 	mem := dma{&d.mem, d.config.BusMaster}
-	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: func(q int) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.irqs.TxQueue(q)
-	}})
+	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue})
 	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan})
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
 		MAC: func() [6]byte { return c.MAC }})
@@ -127,15 +125,13 @@ func serialNumber(mac [6]byte) uint64 {
 // Attach starts the life of the device with one client; signal sends the
 // message of an interrupt.
 func (d *Device) Attach(signal func(index, vector int)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.signal = signal
+	d.signal.Store(&signal)
 }
 
 // Detach ends it: power-on state, no maps, no DMA.
 func (d *Device) Detach() {
+	d.signal.Store(nil)
 	d.mu.Lock()
-	d.signal = nil
 	d.config.Reset()
 	d.reset(reg.POR)
 	d.mu.Unlock()

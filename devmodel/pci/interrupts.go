@@ -3,6 +3,8 @@
 package pci
 
 import (
+	"sync"
+
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -56,10 +58,13 @@ const (
 // The throttling intervals (GLINT_ITR, GLINT_RATE) are stored and read back;
 // a message is sent at once whatever they say, which the drivers tolerate.
 //
-// The caller holds the device's control lock. Signal runs under it and must
+// Causes may be raised from any goroutine; the unit has a lock of its own, the
+// last in the device's lock order. The signal function runs under it and must
 // not block.
 type Interrupts struct {
-	Signal func(vector int)
+	signal func(vector int)
+
+	mu sync.Mutex // guards everything below but the cells, which are atomic
 
 	enabled, pending [maxVectors]bool
 	fwPending        bool
@@ -75,7 +80,7 @@ type Interrupts struct {
 // NewInterrupts makes the interrupt unit; signal sends the message of a
 // vector.
 func NewInterrupts(signal func(vector int)) *Interrupts {
-	return &Interrupts{Signal: signal, ceqPending: map[int]bool{}}
+	return &Interrupts{signal: signal, ceqPending: map[int]bool{}}
 }
 
 var causeFields = []reg.Field{{Name: "MSIX_INDX", Hi: 10, Lo: 0}, {Name: "ITR_INDX", Hi: 12, Lo: 11}, {Name: "CAUSE_ENA", Hi: 30, Lo: 30}}
@@ -98,11 +103,11 @@ func (n *Interrupts) Registers() []reg.Row {
 	}
 	return []reg.Row{
 		{Name: "PFINT_OICR", Offset: 0x0016CA00, Access: reg.RCW1S, Fields: oicrFields, Cells: &n.oicr,
-			Write: func(int, uint32) { n.oicrChanged() }, Source: src + "; ice_main.c:ice_misc_intr"},
+			Write: n.locked(func(int) { n.oicrChanged() }), Source: src + "; ice_main.c:ice_misc_intr"},
 		{Name: "PFINT_OICR_ENA", Offset: 0x0016C900, Fields: oicrFields, Cells: &n.oicrEna,
-			Write: func(int, uint32) { n.oicrChanged() }, Source: src + "; ice_main.c:ice_ena_misc_vector"},
-		cause("PFINT_OICR_CTL", 0x0016CA80, 1, &n.oicrCtl, func(int, uint32) { n.oicrChanged() }),
-		cause("PFINT_FW_CTL", 0x0016C800, 1, &n.fwCtl, func(int, uint32) { n.fwChanged() }),
+			Write: n.locked(func(int) { n.oicrChanged() }), Source: src + "; ice_main.c:ice_ena_misc_vector"},
+		cause("PFINT_OICR_CTL", 0x0016CA80, 1, &n.oicrCtl, n.locked(func(int) { n.oicrChanged() })),
+		cause("PFINT_FW_CTL", 0x0016C800, 1, &n.fwCtl, n.locked(func(int) { n.fwChanged() })),
 		cause("PFINT_MBX_CTL", 0x0016B280, 1, &n.mbxCtl, nil),
 		cause("PFINT_SB_CTL", 0x0016B600, 1, &n.sbCtl, nil),
 		{Name: "PFINT_ALLOC", Offset: 0x001D2600, Access: reg.RO, Reset: 1<<31 | (Vectors-1)<<12,
@@ -124,32 +129,57 @@ func (n *Interrupts) Registers() []reg.Row {
 				{Name: "ITR_GRAN_50", Hi: 27, Lo: 24}, {Name: "ITR_GRAN_25", Hi: 31, Lo: 28}}, Source: src + "; ice_base.c:ice_cfg_itr_gran"},
 		cause("QINT_RQCTL", 0x00150000, queues, &n.rqCtl, nil),
 		cause("QINT_TQCTL", 0x00140000, queues, &n.tqCtl, nil),
-		cause("PFINT_AEQCTL", 0x0016CB00, 1, &n.aeqCtl, func(int, uint32) { n.aeqChanged() }),
-		cause("GLINT_CEQCTL", 0x0015C000, ceqs, &n.ceqCtl, func(i int, _ uint32) { n.ceqChanged(i) }),
+		cause("PFINT_AEQCTL", 0x0016CB00, 1, &n.aeqCtl, n.locked(func(int) { n.aeqChanged() })),
+		cause("GLINT_CEQCTL", 0x0015C000, ceqs, &n.ceqCtl, n.locked(n.ceqChanged)),
+	}
+}
+
+// locked makes a write handler that runs f under the unit's lock.
+func (n *Interrupts) locked(f func(i int)) func(int, uint32) {
+	return func(i int, _ uint32) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		f(i)
 	}
 }
 
 // Reset drops enables and pending events: every reset silences the function.
 func (n *Interrupts) Reset(reg.Domain) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.enabled, n.pending = [maxVectors]bool{}, [maxVectors]bool{}
 	n.fwPending, n.aeqPending = false, false
 	clear(n.ceqPending)
 }
 
 // FW is the admin receive queue's cause: an event was written.
-func (n *Interrupts) FW() { n.fwPending = true; n.fwChanged() }
+func (n *Interrupts) FW() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fwPending = true
+	n.fwChanged()
+}
 
 // OICR sets bits of the other-interrupt cause register.
 func (n *Interrupts) OICR(bits uint32) {
-	n.oicr.Set(0, n.oicr.Get(0)|bits)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.oicr.Or(0, bits)
 	n.oicrChanged()
 }
 
 // AEQ is the asynchronous event queue's cause: an entry was written.
-func (n *Interrupts) AEQ() { n.aeqPending = true; n.aeqChanged() }
+func (n *Interrupts) AEQ() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.aeqPending = true
+	n.aeqChanged()
+}
 
 // CEQ is the cause of completion event queue q.
 func (n *Interrupts) CEQ(q int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if q >= 0 && q < ceqs {
 		n.ceqPending[q] = true
 		n.ceqChanged(q)
@@ -163,6 +193,8 @@ func (n *Interrupts) RxQueue(q int) { n.queue(&n.rqCtl, q) }
 func (n *Interrupts) TxQueue(q int) { n.queue(&n.tqCtl, q) }
 
 func (n *Interrupts) queue(ctl *reg.Cells, q int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if c := ctl.Get(q); c&ctlCauseEna != 0 {
 		n.event(int(c & ctlVector))
 	}
@@ -210,12 +242,14 @@ func (n *Interrupts) deliver(v int) {
 	}
 	n.pending[v], n.enabled[v] = false, false
 	if v < Vectors {
-		n.Signal(v)
+		n.signal(v)
 	}
 }
 
 // readDyn shows the state the device keeps; the command bits read 0.
 func (n *Interrupts) readDyn(v int) uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	r := n.dyn.Get(v) & dynWBOnITR
 	if n.enabled[v] {
 		r |= dynIntena
@@ -224,6 +258,8 @@ func (n *Interrupts) readDyn(v int) uint32 {
 }
 
 func (n *Interrupts) writeDyn(v int, val uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if val&dynIntenaMsk == 0 {
 		n.enabled[v] = val&dynIntena != 0
 	}
@@ -233,7 +269,7 @@ func (n *Interrupts) writeDyn(v int, val uint32) {
 	if val&dynSWInt != 0 {
 		// The ethtool self-test reads the cause without enabling it.
 		if v == int(n.oicrCtl.Get(0)&ctlVector) {
-			n.oicr.Set(0, n.oicr.Get(0)|oicrSWInt)
+			n.oicr.Or(0, oicrSWInt)
 		}
 		n.event(v)
 		return

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync/atomic"
 )
 
 // Access says what reads and writes do before any handler is asked.
@@ -87,7 +88,7 @@ type Row struct {
 
 	// Cells, if set, is given the storage of this row when it is added.
 	Cells *Cells
-	// Read, if set, computes the value of element i.
+	// Read, if set, computes the value of element i (not of a RCW1S row).
 	Read func(i int) uint32
 	// Write, if set, is called after storing, with the raw value written.
 	Write func(i int, v uint32)
@@ -106,14 +107,31 @@ func (r *Row) label(i int) string {
 	return r.Name
 }
 
-// Cells is a unit's handle on the stored values of one row.
+// Cells is a unit's handle on the stored values of one row. Its methods are
+// atomic, so a unit may use them without the control lock.
 type Cells struct{ v []uint32 }
 
 // Get returns the stored value of element i.
-func (c *Cells) Get(i int) uint32 { return c.v[i] }
+func (c *Cells) Get(i int) uint32 { return atomic.LoadUint32(&c.v[i]) }
 
 // Set stores the value of element i; no handler runs.
-func (c *Cells) Set(i int, v uint32) { c.v[i] = v }
+func (c *Cells) Set(i int, v uint32) { atomic.StoreUint32(&c.v[i], v) }
+
+// Or sets bits of element i; no handler runs.
+func (c *Cells) Or(i int, bits uint32) { atomic.OrUint32(&c.v[i], bits) }
+
+// take returns element i and clears it.
+func (c *Cells) take(i int) uint32 { return atomic.SwapUint32(&c.v[i], 0) }
+
+// update replaces bits under mask in element i.
+func (c *Cells) update(i int, mask, v uint32) {
+	for {
+		old := c.Get(i)
+		if atomic.CompareAndSwapUint32(&c.v[i], old, old&^mask|v&mask) {
+			return
+		}
+	}
+}
 
 // Len is the number of elements.
 func (c *Cells) Len() int { return len(c.v) }
@@ -316,14 +334,13 @@ func (s *Space) Read32(off uint32) uint32 {
 		return s.plain(off)
 	}
 	b.reads++
-	v := b.cells.v[i]
-	if b.Row.Read != nil {
-		v = b.Row.Read(i)
+	switch {
+	case b.Access == RCW1S:
+		return b.cells.take(i)
+	case b.Row.Read != nil:
+		return b.Row.Read(i)
 	}
-	if b.Access == RCW1S {
-		b.cells.v[i] = 0
-	}
-	return v
+	return b.cells.Get(i)
 }
 
 // peek is Read32 without side effects.
@@ -339,7 +356,7 @@ func (b *block) value(i int) uint32 {
 	if b.Row.Read != nil && b.Access != RCW1S {
 		return b.Row.Read(i)
 	}
-	return b.cells.v[i]
+	return b.cells.Get(i)
 }
 
 // Write32 writes the dword at off with all its side effects.
@@ -363,14 +380,13 @@ func (s *Space) Write32(off, v uint32) {
 	if mask == 0 {
 		mask = ^uint32(0)
 	}
-	old := b.cells.v[i]
 	switch b.Access {
 	case RW:
-		b.cells.v[i] = old&^mask | v&mask
+		b.cells.update(i, mask, v)
 	case RCW1S:
-		b.cells.v[i] = old | v&mask
+		b.cells.Or(i, v&mask)
 	case W1C:
-		b.cells.v[i] = old &^ (v & mask)
+		b.cells.update(i, v&mask, 0)
 	}
 	if b.Row.Write != nil {
 		b.Row.Write(i, v)
@@ -391,7 +407,7 @@ func (s *Space) Reset(d Domain) {
 	for _, b := range s.blocks {
 		if b.Domain <= d {
 			for i := range b.cells.v {
-				b.cells.v[i] = b.Row.Reset
+				b.cells.Set(i, b.Row.Reset)
 			}
 		}
 	}
