@@ -93,8 +93,11 @@ func runGuest() error {
 	procs := newProcesses()
 	go procs.reap()
 
-	// Both may be built into the kernel; what counts is whether the port comes.
-	_, loadErr := procs.run("modprobe", "-a", "virtio_pci", "virtio_console")
+	// Each may be built into the kernel; what counts is whether the port comes.
+	_, loadErr := procs.run("modprobe", "-a", "virtio_pci", "virtio_console", "configfs")
+	if err := mountThese(lateMounts[:]); err != nil {
+		return err
+	}
 	port, err := openPort(wire.PortName)
 	if err != nil {
 		return errors.Join(err, loadErr)

@@ -66,6 +66,9 @@ func (j *job) closeStreams() {
 
 func (j *job) runProcess(procs *processes) (wire.Exit, error) {
 	env := append(os.Environ(), wire.Strings(j.spec.Env)...)
+	if j.spec.TTY != nil && lookupEnv(env, "TERM") == "" {
+		env = append(env, "TERM=vt100") // what every terminal emulator understands
+	}
 	argv := wire.Strings(j.spec.Argv)
 	path, err := lookPath(argv[0], env)
 	if err != nil {

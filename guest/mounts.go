@@ -30,7 +30,10 @@ var mountTable = [...]mountPoint{
 	{fstype: "cgroup2", target: "/sys/fs/cgroup", flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, optional: true},
 	{fstype: "debugfs", target: "/sys/kernel/debug", optional: true},
 	{fstype: "tracefs", target: "/sys/kernel/tracing", optional: true},
-	// A module in Debian's kernels: mounting it loads it.
+}
+
+// lateMounts need a module that init loads.
+var lateMounts = [...]mountPoint{
 	{fstype: "configfs", target: "/sys/kernel/config", optional: true},
 }
 
@@ -44,7 +47,19 @@ var devLinks = [...][2]string{
 
 // mountAll makes the file systems of a running system.
 func mountAll() error {
-	for _, m := range mountTable {
+	if err := mountThese(mountTable[:]); err != nil {
+		return err
+	}
+	for _, l := range devLinks {
+		if err := os.Symlink(l[0], l[1]); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("device link: %w", err)
+		}
+	}
+	return nil
+}
+
+func mountThese(table []mountPoint) error {
+	for _, m := range table {
 		// Inside sysfs the directory comes with the kernel, or cannot be made.
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
 			if m.optional {
@@ -55,11 +70,6 @@ func mountAll() error {
 		_, err := mount.Mount(m.fstype, m.target, m.fstype, m.options, m.flags)
 		if err != nil && !m.optional {
 			return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
-		}
-	}
-	for _, l := range devLinks {
-		if err := os.Symlink(l[0], l[1]); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("device link: %w", err)
 		}
 	}
 	return nil

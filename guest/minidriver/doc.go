@@ -20,7 +20,7 @@
 // Contract and traps:
 //   - All methods belong to one goroutine. Device memory is polled and device
 //     registers are read; nothing sleeps. Waits end with the context given to
-//     Attach, or after Patience.
+//     Attach, or with the function's Patience.
 //   - A transport error is sticky: afterwards registers read all ones, as of a
 //     device that was pulled out, and Function.Err tells why.
 //   - Answers are checked more strictly than by the drivers: what breaks the

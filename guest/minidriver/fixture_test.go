@@ -51,6 +51,20 @@ func cards(t *testing.T, n int) (context.Context, []string, *findings) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	t.Cleanup(cancel)
+	sockets, complaints := serveCards(t, ctx, n)
+	return ctx, sockets, complaints
+}
+
+// serveForFuzz serves one device for as long as fuzzing goes on.
+func serveForFuzz(f *testing.F) (context.Context, []string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.Cleanup(cancel)
+	sockets, _ := serveCards(f, ctx, 1)
+	return ctx, sockets
+}
+
+func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) {
+	t.Helper()
 	var sockets []string
 	for k := range n {
 		sockets = append(sockets, filepath.Join(t.TempDir(), string('a'+rune(k))))
@@ -69,7 +83,7 @@ func cards(t *testing.T, n int) (context.Context, []string, *findings) {
 		default:
 		}
 	})
-	return ctx, sockets, complaints
+	return sockets, complaints
 }
 
 func newGuest(t *testing.T) *Guest {

@@ -12,8 +12,9 @@ import (
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
 
-// Patience bounds every wait for the device. The drivers' own limits are
-// shorter for some waits, but count on a machine that is not shared.
+// Patience is how long a Function waits for the device unless it is told
+// otherwise. The drivers' own limits are shorter for some waits, but count on a
+// machine that is not shared.
 const Patience = 10 * time.Second
 
 // Regions and interrupt index as VFIO numbers them.
@@ -52,8 +53,9 @@ const (
 // Function is the PCI function in the hands of a kernel: enabled, mastering the
 // bus, with BAR0 and MSI-X vectors.
 type Function struct {
-	Guest  *Guest
-	Client *vfiouser.Client
+	Guest    *Guest
+	Client   *vfiouser.Client
+	Patience time.Duration // bounds every wait for the device
 
 	ctx     context.Context // the life of the attachment, not of a call
 	socket  string
@@ -71,7 +73,7 @@ func Attach(ctx context.Context, socket string, g *Guest) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Function{Guest: g, Client: c, ctx: ctx, socket: socket}
+	f := &Function{Guest: g, Client: c, Patience: Patience, ctx: ctx, socket: socket}
 	if err := f.enable(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("attach %s: %w", socket, err)
@@ -194,7 +196,7 @@ func (f *Function) poll(what string, done func() bool) error {
 		}
 		if n == 0 {
 			start = time.Now()
-		} else if time.Since(start) > Patience {
+		} else if time.Since(start) > f.Patience {
 			return fmt.Errorf("%s: %w", what, ErrTimeout)
 		}
 		runtime.Gosched()

@@ -403,7 +403,7 @@ func (i *ICE) HandleMisc() (oicr uint32, events []Event, err error) {
 
 // WaitMisc waits for the misc interrupt and handles it.
 func (i *ICE) WaitMisc() (oicr uint32, events []Event, err error) {
-	if _, err := i.misc.Wait(i.F.ctx); err != nil {
+	if _, err := i.F.wait(i.misc); err != nil {
 		return 0, nil, err
 	}
 	return i.HandleMisc()

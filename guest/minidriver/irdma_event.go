@@ -443,7 +443,7 @@ func (r *IRDMA) Service(v *Vector) error {
 
 // WaitService waits for the vector's interrupt and services it.
 func (r *IRDMA) WaitService(v *Vector) error {
-	if _, err := v.Wait(r.F.ctx); err != nil {
+	if _, err := r.F.wait(v); err != nil {
 		return err
 	}
 	return r.Service(v)

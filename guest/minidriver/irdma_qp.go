@@ -202,10 +202,11 @@ func (q *QP) Destroy() error {
 	return q.r.leaveNodes()
 }
 
-// PostNOP puts a signalled NOP into the send queue without ringing.
-func (q *QP) PostNOP() {
-	const opNOP, signalled = 0x0c, 1 << 62
-	q.sq.Store64(q.sqNext*qpQuantum+24, opNOP<<wqeOpcodeBit|signalled|wqeValid)
+// PostWrite puts an empty, signalled RDMA write into the send queue, on its
+// first pass, and does not ring.
+func (q *QP) PostWrite() {
+	const opWrite, signalled = 0x00, 1 << 62
+	q.sq.Store64(q.sqNext*qpQuantum+24, opWrite<<wqeOpcodeBit|signalled|wqeValid)
 	q.sqNext++
 }
 

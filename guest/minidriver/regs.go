@@ -8,6 +8,7 @@ const (
 	GL_MNG_FWSM       = 0x000b6134
 	GLGEN_STAT        = 0x000b612c
 	GLGEN_RSTAT       = 0x000b8188
+	GLGEN_RTRIG       = 0x000b8190
 	GLNVM_ULD         = 0x000b6008
 	PFGEN_CTRL        = 0x00091000
 	GL_PWR_MODE_CTL   = 0x000b820c
@@ -111,6 +112,7 @@ const (
 	qrxCtrlQENAStat   = 1 << 2
 	glnvmULDDone      = 0x73b // PCIER, PCIER_1, CORER, GLOBR, POR, POR_1, PCIER_2, PE done
 	oicrCauses        = 1<<16 | 1<<19 | 1<<20 | 1<<21 | 1<<26 | 1<<27 | 1<<28 | 1<<29
+	oicrGRST          = 1 << 20
 	fwsmRecoveryMode  = 1 << 1
 	fwsmLoading       = 1 << 30
 	glnvmFLALocked    = 1 << 6

@@ -39,13 +39,17 @@ func (v *Vector) Take() uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// Wait blocks until a message comes, the context ends or Patience does, and
+// wait blocks until a message of the vector comes and returns the number of
+// messages.
+func (f *Function) wait(v *Vector) (uint64, error) { return v.Wait(f.ctx, f.Patience) }
+
+// Wait blocks until a message comes, the context ends or patience does, and
 // returns the number of messages.
-func (v *Vector) Wait(ctx context.Context) (uint64, error) {
+func (v *Vector) Wait(ctx context.Context, patience time.Duration) (uint64, error) {
 	if n := v.Take(); n > 0 {
 		return n, nil
 	}
-	if err := v.file.SetReadDeadline(time.Now().Add(Patience)); err != nil {
+	if err := v.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, fmt.Errorf("vector %d: %w", v.Index, err)
 	}
 	stop := context.AfterFunc(ctx, func() { v.file.SetReadDeadline(time.Unix(1, 0)) })
