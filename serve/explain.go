@@ -49,7 +49,7 @@ func explainRegs(d *devmodel.Device, name string) (string, any, error) {
 	rows := []string{"REGISTER\tOFFSET\tVALUE\tFIELDS"}
 	data := make([]Register, 0, len(vals))
 	for _, v := range vals {
-		rows = append(rows, fmt.Sprintf("%s\t0x%06x\t%#010x\t%s", v.Name, v.Offset, v.Value, fields(v)))
+		rows = append(rows, fmt.Sprintf("%s\t%#06x\t%#08x\t%s", v.Name, v.Offset, v.Value, fields(v)))
 		data = append(data, Register{v.Name, v.Offset, v.Value, v.Reads, v.Writes})
 	}
 	if len(vals) == 0 {

@@ -19,8 +19,9 @@ func newExplain(g *global) *cobra.Command {
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "explain --control PATH",
+		Use:   "explain",
 		Short: "Show what the driver set up in a running card",
+		RunE:  needsSubcommand,
 	}
 	p := cmd.PersistentFlags()
 	p.StringVar(&control, "control", "", "control socket of the serving process")

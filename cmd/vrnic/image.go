@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/vrnic/vrnic/images"
 )
 
 func newImage(g *global) *cobra.Command {
@@ -16,18 +18,15 @@ func newImage(g *global) *cobra.Command {
 		Long: `The images that guests are made of come from the packages of the Debian
 distribution, fetched once into a cache; afterwards vrnic works offline. No root
 is needed and nothing on this machine is changed.`,
+		RunE: needsSubcommand,
 	}
 	build := &cobra.Command{
 		Use:   "build [NAME…]",
 		Short: "Fetch or refresh images; all of them without NAME",
 		RunE: func(cmd *cobra.Command, names []string) error {
-			logger, err := g.logger()
+			c, err := g.images()
 			if err != nil {
 				return err
-			}
-			c, err := g.openCache(logger)
-			if err != nil {
-				return exitStatus{1, err}
 			}
 			if err := c.Build(cmd.Context(), names...); err != nil {
 				return exitStatus{1, err}
@@ -40,13 +39,9 @@ is needed and nothing on this machine is changed.`,
 		Short: "List the images in the cache",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			logger, err := g.logger()
+			c, err := g.images()
 			if err != nil {
 				return err
-			}
-			c, err := g.openCache(logger)
-			if err != nil {
-				return exitStatus{1, err}
 			}
 			entries, err := c.List(cmd.Context())
 			if err != nil {
@@ -65,13 +60,9 @@ is needed and nothing on this machine is changed.`,
 		Short: "Print the path of an image in the cache",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			logger, err := g.logger()
+			c, err := g.images()
 			if err != nil {
 				return err
-			}
-			c, err := g.openCache(logger)
-			if err != nil {
-				return exitStatus{1, err}
 			}
 			p, err := c.Path(args[0])
 			if err != nil {
@@ -86,4 +77,17 @@ is needed and nothing on this machine is changed.`,
 		cmd.AddCommand(c)
 	}
 	return cmd
+}
+
+// images opens the cache with the tool's own logger.
+func (g *global) images() (*images.Cache, error) {
+	logger, err := g.logger()
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.openCache(logger)
+	if err != nil {
+		return nil, exitStatus{1, err}
+	}
+	return c, nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/mattn/go-isatty"
@@ -79,4 +80,19 @@ func (g *global) openCache(logger hclog.Logger) (*images.Cache, error) {
 		o.Progress = os.Stderr
 	}
 	return images.Open(o)
+}
+
+// needsSubcommand is what a command does that only groups others.
+func needsSubcommand(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	known := strings.Join(names, ", ")
+	if len(args) > 0 {
+		return fmt.Errorf("%s: unknown command %q (known: %s)", cmd.CommandPath(), args[0], known)
+	}
+	return fmt.Errorf("%s needs a command: %s", cmd.CommandPath(), known)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,9 @@ removes the sockets and ends with status 0.`,
 			}
 			defer h.Close()
 			for _, s := range o.Sockets {
+				if abs, err := filepath.Abs(s); err == nil {
+					s = abs // QEMU may be started elsewhere
+				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "attach %s with:\n  %s\n", s, shellArgs(launch.AttachArgs([]string{s}, "1G")))
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ready")

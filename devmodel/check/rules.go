@@ -19,10 +19,10 @@ var rules = []Rule{
 	// Registers.
 	{ID: "reg-unknown", Grade: Note, Meaning: "a register that the model does not know was accessed",
 		Device: "stored it like memory", Driver: "-",
-		match: on(func(e reg.Unknown) string { return fmt.Sprintf("offset 0x%06x", e.Offset) })},
+		match: on(func(e reg.Unknown) string { return fmt.Sprintf("offset %#06x", e.Offset) })},
 	{ID: "reg-width", Grade: Warning, Meaning: "a register access was not a whole, aligned dword",
 		Device: "dropped the write, or answered from the dword", Driver: "ice_osdep.h:wr32",
-		match: on(func(e reg.BadAccess) string { return fmt.Sprintf("offset 0x%06x", e.Offset) })},
+		match: on(func(e reg.BadAccess) string { return fmt.Sprintf("offset %#06x", e.Offset) })},
 
 	// Admin queues.
 	{ID: "aq-unsupported", Grade: Note, Meaning: "an admin command that this firmware does not have",

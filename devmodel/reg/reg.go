@@ -145,9 +145,9 @@ type Unknown struct {
 
 func (u Unknown) String() string {
 	if u.Write {
-		return fmt.Sprintf("write of %#08x to unknown register 0x%06x", u.Value, u.Offset)
+		return fmt.Sprintf("write of %#08x to unknown register %#06x", u.Value, u.Offset)
 	}
-	return fmt.Sprintf("read of unknown register 0x%06x", u.Offset)
+	return fmt.Sprintf("read of unknown register %#06x", u.Offset)
 }
 
 // BadAccess is the event of an access whose width or alignment the device
