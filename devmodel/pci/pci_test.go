@@ -89,7 +89,7 @@ func TestCausesWaitForTheirRoute(t *testing.T) {
 	if u.sent != nil {
 		t.Fatalf("messages %v before any route", u.sent)
 	}
-	u.Write32(fwCtl, causeEna|0)
+	u.Write32(fwCtl, causeEna) // vector 0
 	u.Write32(aeqCtl, causeEna|1)
 	u.Write32(ceqCtl+4*5, causeEna|2)
 	u.Write32(oicrCtl, causeEna|3)
@@ -110,7 +110,7 @@ func TestCausesWaitForTheirRoute(t *testing.T) {
 
 func TestInterruptSelfTestSeesSWINT(t *testing.T) {
 	u := newUnit()
-	u.Write32(oicrCtl, causeEna|0)
+	u.Write32(oicrCtl, causeEna) // vector 0
 	u.Write32(dynCtl, enableVec)
 	u.Write32(dynCtl, 3<<25|dynIntenaMsk|dynSWInt|3<<3)
 	if !slices.Equal(u.sent, []int{0}) || u.Read32(oicr) != oicrSWInt {

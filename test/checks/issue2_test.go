@@ -18,9 +18,6 @@ import (
 	"time"
 )
 
-// kernels are the images that every driver check runs on.
-var kernels = []string{"debian-12", "debian-13", "debian-backports"}
-
 var table = []check{
 	{2, "make-run-first", false, "make run (empty cache)", makeRunFirst},
 	{2, "make-run-offline", false, "make run (no network, < 20 s)", makeRunOffline},
