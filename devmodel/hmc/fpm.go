@@ -258,3 +258,6 @@ func (h *Cache) Count(o Object) uint32 { return h.layout[o].count }
 
 // MaxCEQs is the number of completion event queues of the function.
 func (h *Cache) MaxCEQs() uint32 { return h.profile.MaxCEQs }
+
+// Max is the number of objects of type o that the function offers.
+func (h *Cache) Max(o Object) uint32 { return h.profile.Limits[o].Max }

@@ -171,3 +171,15 @@ func (e StalePD) String() string {
 	return fmt.Sprintf("PD %d of SD %d is %#x in memory, %#x in use: no PFHMC_PDINV in between (%v %d)",
 		e.PD, e.SD, e.Memory, e.Kept, e.Object, e.Index)
 }
+
+// PBLEs reads consecutive page buffer list entries from index on into dst, as
+// many as lie in one page of their memory; it returns how many. Errors are
+// those of PBLE.
+func (h *Cache) PBLEs(index uint32, dst []uint64) (int, error) {
+	v, err := h.PBLE(index)
+	if err != nil {
+		return 0, err
+	}
+	dst[0] = v
+	return 1, nil
+}
