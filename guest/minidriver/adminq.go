@@ -139,7 +139,6 @@ func (c *Command) u16(off int) uint16      { return le.Uint16(c.P[off:]) }
 func (c *Command) u32(off int) uint32      { return le.Uint32(c.P[off:]) }
 func (c *Command) put16(off int, v uint16) { le.PutUint16(c.P[off:], v) }
 func (c *Command) put32(off int, v uint32) { le.PutUint32(c.P[off:], v) }
-func (c *Command) data() []byte            { return c.Buf[:c.Len] }
 func (c *Command) String() string          { return fmt.Sprintf("admin command %#06x", c.Op) }
 func (c *Command) wrong(f string, a ...any) error {
 	return broken("%v: %s", c, fmt.Sprintf(f, a...))

@@ -37,7 +37,7 @@ const (
 )
 
 // Guest is the memory of one guest. An allocated run of pages has a poisoned
-// one on either side, and becomes poison when it is freed.
+// one on either side, and what was used of it becomes poison when it is freed.
 type Guest struct {
 	file   *os.File
 	fd     int
@@ -136,13 +136,29 @@ func (g *Guest) take(p, n, size int) *Buf {
 		g.inspect(edge)
 		g.makePoison(edge)
 	}
+	holes := p // no page from here to there is there
 	for i := p; i < p+n; i++ {
-		g.inspect(i)
+		switch {
+		case g.pages[i] == poisoned:
+			g.inspect(i)
+			clear(g.page(i))
+		case i >= holes:
+			if holes = g.nextData(i); i == holes {
+				g.inspect(i)
+			}
+		}
 		g.pages[i] = used
 	}
-	b := g.ram[p*pageSize:][:n*pageSize]
-	clear(b)
-	return &Buf{IOVA: g.iova(p), b: b[:size:size], guest: g}
+	return &Buf{IOVA: g.iova(p), b: g.ram[p*pageSize:][:size:size], guest: g}
+}
+
+// nextData is the first page from p on that is there for the host.
+func (g *Guest) nextData(p int) int {
+	at, err := unix.Seek(g.fd, int64(p)*pageSize, unix.SEEK_DATA)
+	if err != nil {
+		return len(g.pages)
+	}
+	return min(int(at/pageSize), len(g.pages))
 }
 
 func (g *Guest) iova(p int) uint64 {
@@ -162,8 +178,8 @@ func (g *Guest) inspect(p int) {
 	want := g.poison
 	if g.pages[p] == fresh {
 		want = g.zero
-		if at, err := unix.Seek(g.fd, int64(p)*pageSize, unix.SEEK_DATA); err != nil || at >= int64(p+1)*pageSize {
-			return // a hole, as expected
+		if g.nextData(p) != p {
+			return
 		}
 	}
 	page := g.page(p)
@@ -186,12 +202,8 @@ func (g *Guest) Check() error {
 		case poisoned:
 			g.inspect(p)
 		case fresh:
-			at, err := unix.Seek(g.fd, int64(p)*pageSize, unix.SEEK_DATA)
-			if err != nil { // nothing but holes from here on
-				at = int64(len(g.ram))
-			}
 			// On to the next page that is there, or whose state is another.
-			next := min(int(at/pageSize), len(g.pages))
+			next := g.nextData(p)
 			for p < next && g.pages[p] == fresh {
 				p++
 			}
@@ -268,8 +280,16 @@ func (b *Buf) Free() {
 		return
 	}
 	first := int(uintptr(unsafe.Pointer(&b.b[0]))-uintptr(unsafe.Pointer(&g.ram[0]))) / pageSize
+	holes := first
 	for p := first; p < first+(len(b.b)+pageSize-1)/pageSize; p++ {
-		g.makePoison(p)
+		if p >= holes {
+			holes = g.nextData(p)
+		}
+		if p < holes { // nobody ever wrote to it
+			g.pages[p] = fresh
+		} else {
+			g.makePoison(p)
+		}
 	}
 	b.guest = nil
 }

@@ -315,18 +315,6 @@ func (s *scheduler) leaf(group *schedNode, teid uint32) (*schedNode, error) {
 	return n, err
 }
 
-// freeQueueGroup removes a queue group and the layers above it up to the VSI.
-func (s *scheduler) freeQueueGroup(group *schedNode) error {
-	for n := group; n.layer > s.vsiLayer(); {
-		up := n.parent
-		if err := s.free(n); err != nil {
-			return err
-		}
-		n = up
-	}
-	return nil
-}
-
 // queryETS is ice_dcb.c:ice_query_port_ets with its check of the answer.
 func (s *scheduler) queryETS() error {
 	c := &Command{Op: ice_aqc_opc_query_port_ets, Buf: make([]byte, 64)}

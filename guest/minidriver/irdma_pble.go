@@ -107,13 +107,6 @@ func (r *IRDMA) AllocPBLEs(n int) (uint64, error) {
 	}
 }
 
-// skipChunks makes further allocations come from a new chunk.
-func (r *IRDMA) skipChunks() {
-	for _, c := range r.pble.chunks {
-		c.used = c.count
-	}
-}
-
 // pbleWord finds the memory of an entry.
 func (r *IRDMA) pbleWord(index uint64) (*Buf, int) {
 	for _, c := range r.pble.chunks {

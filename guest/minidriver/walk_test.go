@@ -10,6 +10,13 @@ import (
 // pagedOptions make PBLE chunks that start in a new segment paged ones.
 func pagedOptions() Options { return Options{NoLargePages: true} }
 
+// skipChunks makes further allocations come from a new chunk.
+func (r *IRDMA) skipChunks() {
+	for _, c := range r.pble.chunks {
+		c.used = c.count
+	}
+}
+
 // cqOn makes a CQ of one page whose page buffer list is at a given index, and
 // says nothing about where the page is: that is for the device to find out.
 func (r *IRDMA) cqOn(t *testing.T, pbl uint64) *CQ {
