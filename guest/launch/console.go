@@ -124,6 +124,8 @@ func printable(line []byte) string {
 		case ch == 0x1b && i+1 < len(line) && line[i+1] == '[': // escape sequence
 			for i += 2; i < len(line) && (line[i] < 0x40 || line[i] > 0x7e); i++ {
 			}
+		case ch == 0x1b: // a shorter one
+			i++
 		case ch == '\t' || ch >= 0x20 && ch != 0x7f:
 			b.WriteByte(ch)
 		}

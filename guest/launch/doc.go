@@ -27,7 +27,8 @@
 // by the agent: kernel.log in the artifacts is complete up to the moment the
 // guest ends or panics, console.log has the panic. An oops is made a panic
 // (oops=panic), as a guest that lost a thread inside a driver answers nothing
-// reliably; "sysctl.kernel.panic_on_oops=0" in Append undoes it.
+// reliably; "sysctl.kernel.panic_on_oops=0" in Append undoes it. Under TCG
+// no_timer_check avoids a check that an overloaded host makes fail.
 //
 // # Traps
 //

@@ -134,6 +134,9 @@ func fakeMonitor() func(reason string) {
 		lines := bufio.NewScanner(conn)
 		for lines.Scan() {
 			fmt.Fprintln(conn, `{"return": {}}`)
+			if strings.Contains(lines.Text(), `"quit"`) {
+				os.Exit(0)
+			}
 			select {
 			case connected <- conn:
 			default:

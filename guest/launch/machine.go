@@ -259,8 +259,11 @@ func (m *Machine) Close() error {
 	limit := m.config.limits.powerOff
 	waitFor(m.process.done, limit)
 	if !isClosed(m.process.done) {
-		defer m.Kill()
-		return m.failure("did not power off within %v", limit)
+		err := m.failure("did not power off within %v", limit)
+		go m.monitor.quit()
+		waitFor(m.process.done, m.config.limits.settle)
+		m.Kill()
+		return err
 	}
 	<-m.dead
 	if m.monitor.shutdownReason() != "guest-shutdown" {
