@@ -25,6 +25,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
@@ -45,6 +46,7 @@ type Config struct {
 	HMC    *hmc.Cache
 	Queues *event.Queues
 	QPs    *qp.Table
+	MRs    *mr.Table
 }
 
 // CQP is the control QP of one function and the tables only it touches.
@@ -56,6 +58,7 @@ type CQP struct {
 	hmc    *hmc.Cache
 	queues *event.Queues
 	qps    *qp.Table
+	mrs    *mr.Table
 
 	live     bool
 	ctx      hostContext
@@ -72,7 +75,7 @@ func New(c Config) *CQP {
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
-	q := &CQP{mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs}
+	q := &CQP{mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
 	q.Reset(reg.PFR)
 	return q
 }
@@ -206,6 +209,7 @@ func (c *CQP) destroy() {
 	}
 	c.Reset(reg.PFR)
 	c.qps.Reset(reg.PFR)
+	c.mrs.Reset(reg.PFR)
 	c.queues.Reset(reg.PFR)
 	c.hmc.Reset(reg.PFR)
 	c.emit(Destroyed{})
@@ -314,7 +318,7 @@ var (
 // minorOf turns an operation's error into its minor code. Which codes
 // hardware has beyond those the driver treats specially is not known.
 func minorOf(err error) uint16 {
-	for _, state := range []error{errState, hmc.ErrState, event.ErrState, qp.ErrState} {
+	for _, state := range []error{errState, hmc.ErrState, event.ErrState, qp.ErrState, mr.ErrState} {
 		if errors.Is(err, state) {
 			return minState
 		}

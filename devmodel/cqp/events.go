@@ -85,12 +85,12 @@ func (Destroyed) String() string { return "CQP destroyed" }
 // Leaked is the event of objects that were still there at the control QP's
 // end. A driver that is about to reset the function leaves them on purpose.
 type Leaked struct {
-	QPs, CQs, CEQs, AEQs, AHs, MulticastGroups, WorkNodes, SDs int
+	QPs, CQs, CEQs, AEQs, MRs, AHs, MulticastGroups, WorkNodes, SDs int
 }
 
 func (e Leaked) String() string {
-	return fmt.Sprintf("CQP destroyed with %d QPs, %d CQs, %d CEQs, %d AEQs, %d AHs, %d multicast groups, %d work scheduler nodes, %d SDs alive",
-		e.QPs, e.CQs, e.CEQs, e.AEQs, e.AHs, e.MulticastGroups, e.WorkNodes, e.SDs)
+	return fmt.Sprintf("CQP destroyed with %d QPs, %d CQs, %d CEQs, %d AEQs, %d MRs, %d AHs, %d multicast groups, %d work scheduler nodes, %d SDs alive",
+		e.QPs, e.CQs, e.CEQs, e.AEQs, e.MRs, e.AHs, e.MulticastGroups, e.WorkNodes, e.SDs)
 }
 
 // NotLive is the event of a doorbell without a control QP.

@@ -84,7 +84,7 @@ func (c *CQP) WorkNodes() []WorkNode {
 
 func (c *CQP) leaks() Leaked {
 	l := Leaked{
-		QPs: c.qps.Len(), CQs: len(c.queues.CQs()), CEQs: len(c.queues.CEQs()), AHs: len(c.tables.ahs),
+		QPs: c.qps.Len(), CQs: len(c.queues.CQs()), CEQs: len(c.queues.CEQs()), MRs: c.mrs.Len(), AHs: len(c.tables.ahs),
 		MulticastGroups: len(c.tables.mcast), WorkNodes: len(c.tables.nodes), SDs: c.hmc.ValidSDs(),
 	}
 	if c.queues.HasAEQ() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rdma puts the protocol engine together: host memory cache, event
-// queues, queue pairs and the control queue pair that commands them.
+// queues, memory regions, queue pairs and the control queue pair that commands
+// them.
 //
 // Contract: one control lock per device is held by the caller around every
 // method and every register handler; nothing blocks. Interrupt causes are
@@ -12,6 +13,7 @@ import (
 	"github.com/vrnic/vrnic/devmodel/cqp"
 	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
@@ -43,6 +45,7 @@ type Engine struct {
 	hmc    *hmc.Cache
 	queues *event.Queues
 	qps    *qp.Table
+	mrs    *mr.Table
 	cqp    *cqp.CQP
 }
 
@@ -52,7 +55,8 @@ func New(c Config) *Engine {
 	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, PF: c.PF, Profile: c.Profile})
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Buffers: e.hmc, Queues: e.queues, Emit: c.Emit})
-	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps})
+	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
+	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs})
 	return e
 }
 
@@ -70,6 +74,7 @@ func (e *Engine) Registers() []reg.Row {
 func (e *Engine) Reset(d reg.Domain) {
 	e.cqp.Reset(d)
 	e.qps.Reset(d)
+	e.mrs.Reset(d)
 	e.queues.Reset(d)
 	e.hmc.Reset(d)
 }
@@ -80,7 +85,8 @@ type Snapshot struct {
 	SDs       []hmc.SD
 	Extents   []hmc.Extent
 	QPs       []qp.Info
-	CQs       []event.CQ
+	MRs       []mr.Entry
+	CQs       []event.CQInfo
 	CEQs      []event.EQ
 	AEQ       *event.EQ // nil: none
 	ARPs      []cqp.ARP
@@ -92,7 +98,7 @@ type Snapshot struct {
 // Snapshot copies everything. It changes nothing in the device.
 func (e *Engine) Snapshot() Snapshot {
 	s := Snapshot{
-		CQP: e.cqp.Status(), SDs: e.hmc.SDs(), Extents: e.hmc.Extents(), QPs: e.qps.QPs(),
+		CQP: e.cqp.Status(), SDs: e.hmc.SDs(), Extents: e.hmc.Extents(), QPs: e.qps.QPs(), MRs: e.mrs.Entries(),
 		CQs: e.queues.CQs(), CEQs: e.queues.CEQs(),
 		ARPs: e.cqp.ARPs(), AHs: e.cqp.AHs(), Multicast: e.cqp.Multicasts(), WorkNodes: e.cqp.WorkNodes(),
 	}
@@ -106,4 +112,9 @@ func (e *Engine) Snapshot() Snapshot {
 // word read. It changes nothing in the device.
 func (e *Engine) Explain(o hmc.Object, index uint32) (hmc.Walk, error) {
 	return e.hmc.Explain(o, index)
+}
+
+// ExplainMR walks from [to, to+n) of an STag to guest memory; see mr.Explain.
+func (e *Engine) ExplainMR(stag uint32, to uint64, n uint32) (mr.Walk, error) {
+	return e.mrs.Explain(stag, to, n)
 }
