@@ -4,6 +4,7 @@ package event
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
 )
@@ -11,7 +12,7 @@ import (
 // CQConfig is a completion queue as CREATE_CQ describes it.
 type CQConfig struct {
 	ID            uint32
-	Size          uint32 // entries of 32 bytes
+	Size          uint32 // slots of 32 bytes
 	Buf           hmc.Buffer
 	Shadow        uint64 // guest address of the shadow area
 	Context       uint64 // bits 62:0, echoed in CEQEs
@@ -20,9 +21,6 @@ type CQConfig struct {
 	CEQMask       bool // ENCEQEMASK
 	CheckOverflow bool // CHKOVERFLOW
 }
-
-// CQESize is the length in bytes of a completion queue entry.
-const CQESize = 32
 
 // CCQ is the number of the control QP's completion queue.
 const CCQ = 0
@@ -37,10 +35,14 @@ const (
 
 func (a armed) String() string { return [...]string{"no", "solicited", "any"}[a] }
 
-// cq is one completion queue. Positions count entries since creation or
-// resize.
-type cq struct {
-	CQConfig
+// CQ is the handle of one completion queue. It may be kept: after the queue's
+// end it stays valid and does nothing. Positions count slots since creation
+// or resize.
+type CQ struct {
+	q   *Queues
+	cfg CQConfig // Buf and Size change at a resize, under mu
+
+	mu        sync.Mutex
 	ring      ring
 	produced  uint64
 	consumed  uint64 // as far as the shadow head showed it
@@ -49,15 +51,25 @@ type cq struct {
 	masked    bool // a CEQE is out and not acknowledged, with ENCEQEMASK
 	owed      bool // an event became due while masked
 	unacked   bool
-	overflow  bool
+	stopped   bool // overflowed, or its memory is gone
+	dead      bool // destroyed
 
 	// After a resize the shadow head speaks of the old buffer until software
 	// has counted it in SW_CQ_SELECT, and stays what it was until the first
 	// entry of the new one is consumed.
-	resizes   uint32
-	headStale bool
-	oldHead   uint32
+	resizes  uint32
+	newHead  headState
+	lastHead uint32 // of the old buffer
 }
+
+// headState tells how far a resize has got.
+type headState uint8
+
+const (
+	headValid    headState = iota // the head is one of this buffer
+	headDraining                  // software still drains the old buffer
+	headWaiting                   // drained; the head is still the old one
+)
 
 // Fields of the shadow area's words at 0 and 32 (defs.h:IRDMA_CQ_DBSA_*).
 const (
@@ -70,32 +82,34 @@ const (
 
 // CreateCQ adds a completion queue: empty, not armed. A CQ may name a CEQ
 // that does not exist only if it is the CCQ, which comes before CEQ 0.
-func (q *Queues) CreateCQ(c CQConfig) error {
-	if q.cqs[c.ID] != nil {
-		return fmt.Errorf("CQ %d exists: %w", c.ID, ErrState)
+func (q *Queues) CreateCQ(cfg CQConfig) error {
+	if q.CQ(cfg.ID) != nil {
+		return fmt.Errorf("CQ %d exists: %w", cfg.ID, ErrState)
 	}
-	if c.CEQValid && q.ceqs[c.CEQ] == nil && c.ID != CCQ {
-		return fmt.Errorf("CQ %d for CEQ %d, which does not exist: %w", c.ID, c.CEQ, ErrState)
+	if cfg.CEQValid && q.ceqOf(cfg.CEQ) == nil && cfg.ID != CCQ {
+		return fmt.Errorf("CQ %d for CEQ %d, which does not exist: %w", cfg.ID, cfg.CEQ, ErrState)
 	}
 	align := uint64(8)
-	if c.ID == CCQ {
+	if cfg.ID == CCQ {
 		align = 128
 	}
-	if c.Shadow%align != 0 {
-		return fmt.Errorf("shadow area of CQ %d at %#x is not %d-byte aligned: %w", c.ID, c.Shadow, align, ErrParameter)
+	if cfg.Shadow%align != 0 {
+		return fmt.Errorf("shadow area of CQ %d at %#x is not %d-byte aligned: %w", cfg.ID, cfg.Shadow, align, ErrParameter)
 	}
-	r, err := q.newRing(c.Buf, c.Size, CQESize)
+	r, err := q.newRing(cfg.Buf, cfg.Size, CQESize)
 	if err != nil {
-		return fmt.Errorf("CQ %d: %w", c.ID, err)
+		return fmt.Errorf("CQ %d: %w", cfg.ID, err)
 	}
-	q.cqs[c.ID] = &cq{CQConfig: c, ring: r}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cqs[cfg.ID] = &CQ{q: q, cfg: cfg, ring: r}
 	return nil
 }
 
 // ResizeCQ moves a CQ to a new buffer: the next entry goes to its slot 0.
 // Entries left in the old one are software's to drain.
 func (q *Queues) ResizeCQ(id uint32, buf hmc.Buffer, size uint32) error {
-	c := q.cqs[id]
+	c := q.CQ(id)
 	if c == nil {
 		return fmt.Errorf("CQ %d does not exist: %w", id, ErrState)
 	}
@@ -103,106 +117,206 @@ func (q *Queues) ResizeCQ(id uint32, buf hmc.Buffer, size uint32) error {
 	if err != nil {
 		return fmt.Errorf("CQ %d: %w", id, err)
 	}
-	c.ring, c.Buf, c.Size = r, buf, size
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ring, c.cfg.Buf, c.cfg.Size = r, buf, size
 	c.produced, c.consumed, c.solicited = 0, 0, 0
-	c.resizes, c.headStale = (c.resizes+1)&shadowSelectMask, true
+	c.resizes, c.newHead = (c.resizes+1)&shadowSelectMask, headDraining
 	return nil
 }
 
-// DestroyCQ removes a CQ; nothing of it is written afterwards.
+// DestroyCQ removes a CQ. When it returns nothing of it is written any more,
+// by whichever goroutine holds its handle.
 func (q *Queues) DestroyCQ(id uint32) error {
-	if q.cqs[id] == nil {
+	q.mu.Lock()
+	c := q.cqs[id]
+	delete(q.cqs, id)
+	q.mu.Unlock()
+	if c == nil {
 		return fmt.Errorf("CQ %d does not exist: %w", id, ErrState)
 	}
-	delete(q.cqs, id)
+	c.kill()
 	return nil
+}
+
+func (c *CQ) kill() {
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+}
+
+// CQ returns the handle of a completion queue, nil if there is none.
+func (q *Queues) CQ(id uint32) *CQ {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return q.cqs[id]
 }
 
 // HasCQ tells whether CQ id exists.
-func (q *Queues) HasCQ(id uint32) bool { return q.cqs[id] != nil }
+func (q *Queues) HasCQ(id uint32) bool { return q.CQ(id) != nil }
+
+// ID is the number of the CQ.
+func (c *CQ) ID() uint32 { return c.cfg.ID }
 
 // refresh reads the shadow head and counts what software has consumed.
-func (q *Queues) refresh(c *cq) {
-	word, err := q.mem.Load64(c.Shadow)
+func (c *CQ) refresh() {
+	word, err := c.q.mem.Load64(c.cfg.Shadow)
 	if err != nil {
-		q.emit(ShadowUnreadable{CQ: c.ID, Err: err})
+		c.q.emit(ShadowUnreadable{CQ: c.cfg.ID, Err: err})
 		return
 	}
 	head := uint32(word & shadowHeadMask)
-	if c.headStale {
-		sel, err := q.mem.Load64(c.Shadow + shadowArmAt)
-		if err != nil || uint32(sel&shadowSelectMask) != c.resizes {
-			c.oldHead = head
-			return
-		}
-		if head == c.oldHead {
-			return
-		}
-		c.headStale = false
+	if !c.trusted(head) {
+		return
 	}
-	last := uint32(c.consumed % uint64(c.Size))
+	size, unread := c.cfg.Size, c.produced-c.consumed
+	last := uint32(c.consumed % uint64(size))
 	if head == last {
 		return
 	}
-	if head >= c.Size {
-		q.emit(BadShadowHead{CQ: c.ID, Head: head, Last: last, Unread: c.produced - c.consumed})
-		return
-	}
-	n := uint64((head + c.Size - last) % c.Size)
-	if n > c.produced-c.consumed {
-		q.emit(BadShadowHead{CQ: c.ID, Head: head, Last: last, Unread: c.produced - c.consumed})
+	n := uint64((head + size - last) % size)
+	if head >= size || n > unread {
+		c.q.emit(BadShadowHead{CQ: c.cfg.ID, Head: head, Last: last, Unread: unread})
 		return
 	}
 	c.consumed += n
 }
 
-// CQE is a completion queue entry without its valid bit.
-type CQE [4]uint64
+// trusted tells whether a shadow head is one of the present buffer. Until the
+// head moves for the first time after SW_CQ_SELECT it counts for nothing:
+// which of the two buffers it belongs to cannot be seen, and to take too few
+// entries for consumed does no harm.
+func (c *CQ) trusted(head uint32) bool {
+	switch c.newHead {
+	case headDraining:
+		sel, err := c.q.mem.Load64(c.cfg.Shadow + shadowArmAt)
+		if err == nil && uint32(sel&shadowSelectMask) == c.resizes {
+			c.newHead, c.lastHead = headWaiting, head
+		}
+		return false
+	case headWaiting:
+		if head == c.lastHead {
+			return false
+		}
+		c.newHead = headValid
+	}
+	return true
+}
 
-// Complete writes one entry. wanted says that an arm for solicited entries
-// wants it too: a solicited receive, or any error. If the CQ is full and
-// checked for it, the entry is dropped, the CQ stops for good, and an
-// asynchronous event tells.
-func (q *Queues) Complete(id uint32, e CQE, wanted bool) error {
-	c := q.cqs[id]
+// Post writes one completion and, if the CQ is armed for it, the event. It
+// may be called from any goroutine, with or without the control lock. False
+// means that the entry is lost: the CQ is destroyed (or nil), or stopped for
+// good because it overflowed or its memory is gone, of which an asynchronous
+// event tells once.
+//
+// A CQ armed for solicited entries wants solicited ones and errors; the
+// control QP's wants every one.
+func (c *CQ) Post(e Entry) bool {
 	if c == nil {
-		return fmt.Errorf("CQ %d does not exist: %w", id, ErrState)
+		return false
 	}
-	if c.overflow {
-		return fmt.Errorf("CQ %d has overflowed: %w", id, ErrState)
+	w, wanted := e.words(), e.Solicited || e.Error || c.cfg.ID == CCQ
+	if !e.extended() {
+		return c.post(&w, nil, wanted)
 	}
-	if c.CheckOverflow {
-		q.refresh(c)
-		if c.produced-c.consumed >= uint64(c.Size) {
-			c.overflow = true
-			q.emit(CQOverflow{CQ: id, Size: c.Size})
-			q.Raise(AE{Code: AECQOperationError, Source: AESrcCQ, Context: c.Context, ID: id})
-			return fmt.Errorf("CQ %d is full: %w", id, ErrState)
+	x := e.Ext.words()
+	return c.post(&w, &x, wanted)
+}
+
+func (c *CQ) post(w, ext *CQE, wanted bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead || c.stopped {
+		return false
+	}
+	need := uint32(1)
+	if ext != nil {
+		need = 2
+	}
+	if c.full(need) {
+		c.q.emit(CQOverflow{CQ: c.cfg.ID, Size: c.cfg.Size})
+		c.stop()
+		return false
+	}
+	// The extension is complete before the entry that announces it.
+	if ext != nil {
+		if err := c.q.put(&c.ring, 1, ext[0], ext[1], ext[2], ext[3]); err != nil {
+			return c.unwritable(err)
 		}
 	}
-	if err := q.put(&c.ring, e[:]...); err != nil {
-		q.emit(QueueUnwritable{Queue: "CQ", ID: id, Err: err})
-		return err
+	if err := c.q.put(&c.ring, 0, w[0], w[1], w[2], w[3]); err != nil {
+		return c.unwritable(err)
 	}
-	c.produced++
+	c.ring.advance(need)
+	c.produced += uint64(need)
 	if wanted {
 		c.solicited = c.produced
 	}
+	// An arm either comes before and is seen here, or after and sees the
+	// entry: both hold mu.
 	if c.armed == armAny || c.armed == armSolicited && wanted {
-		q.fire(c)
+		c.fire()
+	}
+	return true
+}
+
+// full tells whether need more slots would overwrite entries not consumed.
+// The shadow head, a word in guest memory, is read only when half of the
+// queue may be taken.
+func (c *CQ) full(need uint32) bool {
+	size := uint64(c.cfg.Size)
+	if uint64(need) > size {
+		return true
+	}
+	if !c.cfg.CheckOverflow {
+		return false
+	}
+	if c.produced-c.consumed+uint64(need) > size/2 {
+		c.refresh()
+	}
+	return c.produced-c.consumed+uint64(need) > size
+}
+
+// unwritable stops the CQ: of an extended entry one half may be in memory,
+// and software would wait for ever for the entry lost.
+func (c *CQ) unwritable(err error) bool {
+	c.q.emit(QueueUnwritable{Queue: "CQ", ID: c.cfg.ID, Err: err})
+	c.stop()
+	return false
+}
+
+func (c *CQ) stop() {
+	c.stopped = true
+	c.q.AE(AE{Code: AECQOperationError, Source: AESrcCQ, Context: c.cfg.Context, ID: c.cfg.ID})
+}
+
+// Complete is Post of a raw entry to the CQ of a number. wanted says that an
+// arm for solicited entries wants it too.
+func (q *Queues) Complete(id uint32, e CQE, wanted bool) error {
+	c := q.CQ(id)
+	if c == nil {
+		return fmt.Errorf("CQ %d does not exist: %w", id, ErrState)
+	}
+	if !c.post(&e, nil, wanted) {
+		return fmt.Errorf("CQ %d has stopped: %w", id, ErrState)
 	}
 	return nil
 }
 
-// Arm is a write of PFPE_CQARM: take the arm bits from the shadow area, and
+// arm is a write of PFPE_CQARM: take the arm bits from the shadow area, and
 // fire at once if an entry they want is there unread.
-func (q *Queues) Arm(id uint32) {
-	c := q.cqs[id]
+func (q *Queues) arm(id uint32) {
+	c := q.CQ(id)
 	if c == nil {
 		q.emit(UnknownCQ{Register: "PFPE_CQARM", CQ: id})
 		return
 	}
-	word, err := q.mem.Load64(c.Shadow + shadowArmAt)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		return
+	}
+	word, err := q.mem.Load64(c.cfg.Shadow + shadowArmAt)
 	if err != nil {
 		q.emit(ShadowUnreadable{CQ: id, Err: err})
 		return
@@ -213,44 +327,43 @@ func (q *Queues) Arm(id uint32) {
 	case word&shadowArmNextSE != 0:
 		c.armed = max(c.armed, armSolicited)
 	}
-	q.refresh(c)
+	c.refresh()
 	if c.armed == armAny && c.produced > c.consumed || c.armed == armSolicited && c.solicited > c.consumed {
-		q.fire(c)
+		c.fire()
 	}
 }
 
 // fire uses up the arming: one CEQE now, or after the acknowledgement of the
 // one before. Without a CEQ the event is lost.
-func (q *Queues) fire(c *cq) {
+func (c *CQ) fire() {
 	c.armed = armNone
-	if !c.CEQValid {
+	if !c.cfg.CEQValid {
 		return
 	}
 	if c.masked {
 		c.owed = true
 		return
 	}
-	q.writeCEQE(c)
+	c.announce()
 }
 
-func (q *Queues) writeCEQE(c *cq) {
-	r := q.ceqs[c.CEQ]
-	if r == nil {
-		return
+// announce writes the CEQE.
+func (c *CQ) announce() {
+	if c.q.writeCEQE(c.cfg.CEQ, c.cfg.Context) {
+		c.masked, c.unacked = c.cfg.CEQMask, true
 	}
-	if err := q.put(r, c.Context); err != nil {
-		q.emit(QueueUnwritable{Queue: "CEQ", ID: c.CEQ, Err: err})
-		return
-	}
-	c.masked, c.unacked = c.CEQMask, true
-	q.ceq(int(c.CEQ))
 }
 
 // ack is a write of PFPE_CQACK.
 func (q *Queues) ack(id uint32) {
-	c := q.cqs[id]
+	c := q.CQ(id)
 	if c == nil {
 		q.emit(UnknownCQ{Register: "PFPE_CQACK", CQ: id})
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
 		return
 	}
 	if !c.unacked {
@@ -259,7 +372,7 @@ func (q *Queues) ack(id uint32) {
 	c.masked, c.unacked = false, false
 	if c.owed {
 		c.owed = false
-		q.writeCEQE(c)
+		c.announce()
 	}
 }
 
@@ -284,7 +397,7 @@ func (e SpuriousAck) String() string {
 type CQOverflow struct{ CQ, Size uint32 }
 
 func (e CQOverflow) String() string {
-	return fmt.Sprintf("CQ %d overflows: none of its %d entries consumed", e.CQ, e.Size)
+	return fmt.Sprintf("CQ %d overflows: none of its %d slots free", e.CQ, e.Size)
 }
 
 // BadShadowHead is the event of a shadow head that names an entry never

@@ -4,6 +4,7 @@ package event
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
 )
@@ -13,32 +14,82 @@ const (
 	aeqeSize = 16
 )
 
+// ceq is one completion event queue.
+type ceq struct {
+	mu   sync.Mutex
+	ring ring
+	dead bool
+}
+
+func (q *Queues) ceqOf(id uint32) *ceq {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return q.ceqs[id]
+}
+
 // CreateCEQ adds completion event queue id with size entries.
 func (q *Queues) CreateCEQ(id uint32, buf hmc.Buffer, size uint32) error {
-	if q.ceqs[id] != nil {
+	if q.ceqOf(id) != nil {
 		return fmt.Errorf("CEQ %d exists: %w", id, ErrState)
 	}
 	r, err := q.newRing(buf, size, ceqeSize)
 	if err != nil {
 		return fmt.Errorf("CEQ %d: %w", id, err)
 	}
-	q.ceqs[id] = &r
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ceqs[id] = &ceq{ring: r}
 	return nil
 }
 
 // DestroyCEQ removes CEQ id. CQs still attached to it are reported; their
 // events are lost from then on. The CCQ is expected to outlive CEQ 0.
 func (q *Queues) DestroyCEQ(id uint32) error {
-	if q.ceqs[id] == nil {
-		return fmt.Errorf("CEQ %d does not exist: %w", id, ErrState)
-	}
+	q.mu.Lock()
+	e := q.ceqs[id]
+	delete(q.ceqs, id)
+	var users []uint32
 	for _, c := range q.cqs {
-		if c.CEQValid && c.CEQ == id && c.ID != CCQ {
-			q.emit(CEQInUse{CEQ: id, CQ: c.ID})
+		if c.cfg.CEQValid && c.cfg.CEQ == id && c.cfg.ID != CCQ {
+			users = append(users, c.cfg.ID)
 		}
 	}
-	delete(q.ceqs, id)
+	q.mu.Unlock()
+	if e == nil {
+		return fmt.Errorf("CEQ %d does not exist: %w", id, ErrState)
+	}
+	e.kill()
+	for _, cq := range users {
+		q.emit(CEQInUse{CEQ: id, CQ: cq})
+	}
 	return nil
+}
+
+func (e *ceq) kill() {
+	e.mu.Lock()
+	e.dead = true
+	e.mu.Unlock()
+}
+
+// writeCEQE writes one entry and raises the queue's cause. It returns false
+// where the entry is lost.
+func (q *Queues) writeCEQE(id uint32, context uint64) bool {
+	e := q.ceqOf(id)
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return false
+	}
+	if err := q.put(&e.ring, 0, context); err != nil {
+		q.emit(QueueUnwritable{Queue: "CEQ", ID: id, Err: err})
+		return false
+	}
+	e.ring.advance(1)
+	q.ceq(int(id))
+	return true
 }
 
 // Asynchronous event codes and sources this package itself uses
@@ -64,6 +115,8 @@ type AE struct {
 // aeq is the asynchronous event queue. free entries are those the driver has
 // given back with PFPE_AEQALLOC.
 type aeq struct {
+	mu   sync.Mutex
+	live bool
 	ring
 	free    uint32
 	backlog []AE
@@ -74,48 +127,67 @@ const maxBacklog = 1024
 
 // CreateAEQ adds the asynchronous event queue.
 func (q *Queues) CreateAEQ(buf hmc.Buffer, size uint32) error {
-	if q.aeq != nil {
-		return fmt.Errorf("the AEQ exists: %w", ErrState)
-	}
 	r, err := q.newRing(buf, size, aeqeSize)
-	if err != nil {
+	a := &q.aeq
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.live:
+		return fmt.Errorf("the AEQ exists: %w", ErrState)
+	case err != nil:
 		return fmt.Errorf("AEQ: %w", err)
 	}
-	q.aeq = &aeq{ring: r, free: size}
+	a.live, a.ring, a.free = true, r, size
 	return nil
 }
 
 // DestroyAEQ removes the asynchronous event queue.
 func (q *Queues) DestroyAEQ() error {
-	if q.aeq == nil {
+	if !q.aeq.kill() {
 		return fmt.Errorf("the AEQ does not exist: %w", ErrState)
 	}
-	q.aeq = nil
 	return nil
 }
 
-// HasAEQ tells whether the AEQ exists.
-func (q *Queues) HasAEQ() bool { return q.aeq != nil }
-
-// Raise tells the driver of an asynchronous event. Without free entries it
-// waits for PFPE_AEQALLOC; without an AEQ it is lost.
-func (q *Queues) Raise(e AE) {
-	if q.aeq == nil {
-		q.emit(AELost{AE: e})
-		return
-	}
-	if q.aeq.free == 0 {
-		if len(q.aeq.backlog) == maxBacklog {
-			q.aeq.lost = true
-			q.emit(AELost{AE: e})
-			return
-		}
-		q.aeq.backlog = append(q.aeq.backlog, e)
-		return
-	}
-	q.writeAEQE(e)
-	q.aeqi()
+// kill ends the queue and tells whether there was one.
+func (a *aeq) kill() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.live
+	a.live, a.ring, a.free, a.backlog, a.lost = false, ring{}, 0, nil, false
+	return was
 }
+
+// HasAEQ tells whether the AEQ exists.
+func (q *Queues) HasAEQ() bool {
+	q.aeq.mu.Lock()
+	defer q.aeq.mu.Unlock()
+	return q.aeq.live
+}
+
+// AE tells the driver of an asynchronous event. Without free entries it waits
+// for PFPE_AEQALLOC; without an AEQ it is lost. It may be called from any
+// goroutine, with or without the control lock.
+func (q *Queues) AE(e AE) {
+	a := &q.aeq
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !a.live:
+		q.emit(AELost{AE: e})
+	case a.free > 0:
+		q.writeAEQE(e)
+		q.aeqi()
+	case len(a.backlog) < maxBacklog:
+		a.backlog = append(a.backlog, e)
+	default:
+		a.lost = true
+		q.emit(AELost{AE: e})
+	}
+}
+
+// Raise is AE.
+func (q *Queues) Raise(e AE) { q.AE(e) }
 
 func (q *Queues) writeAEQE(e AE) {
 	w := uint64(e.ID)&0x3FFFF | uint64(e.ID)>>18&1<<46 |
@@ -127,28 +199,32 @@ func (q *Queues) writeAEQE(e AE) {
 		q.aeq.lost = false
 		w |= 1 << 33
 	}
-	if err := q.put(&q.aeq.ring, e.Context, w); err != nil {
+	if err := q.put(&q.aeq.ring, 0, e.Context, w); err != nil {
 		q.emit(QueueUnwritable{Queue: "AEQ", Err: err})
 		return
 	}
+	q.aeq.advance(1)
 	q.aeq.free--
 }
 
 // credit is a write of PFPE_AEQALLOC: the driver is done with n entries.
 func (q *Queues) credit(n uint32) {
-	if q.aeq == nil {
+	a := &q.aeq
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.live {
 		q.emit(AEQCredit{Count: n, NoAEQ: true})
 		return
 	}
-	if out := q.aeq.size - q.aeq.free; n > out {
+	if out := a.size - a.free; n > out {
 		q.emit(AEQCredit{Count: n, Outstanding: out})
 		n = out
 	}
-	q.aeq.free += n
+	a.free += n
 	raised := false
-	for q.aeq.free > 0 && len(q.aeq.backlog) > 0 {
-		e := q.aeq.backlog[0]
-		q.aeq.backlog = q.aeq.backlog[1:]
+	for a.free > 0 && len(a.backlog) > 0 {
+		e := a.backlog[0]
+		a.backlog = a.backlog[1:]
 		q.writeAEQE(e)
 		raised = true
 	}

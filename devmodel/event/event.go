@@ -14,13 +14,19 @@
 //     CQ with ENCEQEMASK has at most one entry in it until PFPE_CQACK.
 //   - What a driver put into CREATE_CQ as context is echoed bit for bit:
 //     older kernels take it for a pointer.
-//   - Destroyed queues are never written again.
-//   - The caller holds the device's control lock; nothing here locks.
+//   - Destroyed queues are never written again, whoever holds their handle.
+//   - Completions and asynchronous events are posted from any goroutine. Queues
+//     are made, moved and ended, and doorbells handled, under the device's
+//     control lock. Every queue has a lock of its own, taken in the order CQ,
+//     then CEQ or AEQ; memory, event sink and interrupt causes are called with
+//     them held and must not call back.
 package event
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -64,9 +70,11 @@ type Queues struct {
 	ceq  func(int)
 	aeqi func()
 
-	cqs  map[uint32]*cq
-	ceqs map[uint32]*ring
-	aeq  *aeq
+	mu   sync.RWMutex // the maps; held for look-ups and changes only
+	cqs  map[uint32]*CQ
+	ceqs map[uint32]*ceq
+
+	aeq aeq
 }
 
 // New makes Queues without a queue.
@@ -85,19 +93,29 @@ func New(c Config) *Queues {
 	return q
 }
 
-// Reset drops every queue.
+// Reset ends every queue. When it returns nothing of any is written any more.
 func (q *Queues) Reset(reg.Domain) {
-	q.cqs, q.ceqs, q.aeq = map[uint32]*cq{}, map[uint32]*ring{}, nil
+	q.mu.Lock()
+	cqs, ceqs := q.cqs, q.ceqs
+	q.cqs, q.ceqs = map[uint32]*CQ{}, map[uint32]*ceq{}
+	q.mu.Unlock()
+	for _, c := range cqs {
+		c.kill()
+	}
+	for _, e := range ceqs {
+		e.kill()
+	}
+	q.aeq.kill()
 }
 
 // Registers are the doorbells of the queues.
 func (q *Queues) Registers() []reg.Row {
 	return []reg.Row{
 		{Name: "PFPE_CQARM", Offset: 0x502C00, Source: "icrdma_hw.h:PFPE_CQARM; ctrl.c:irdma_sc_ccq_arm", Inferred: true,
-			Write: func(_ int, v uint32) { q.Arm(v) }},
+			Write: func(_ int, v uint32) { q.arm(v) }},
 		// User programs' way to PFPE_CQARM, on a page that all of them share.
 		{Name: "IRDMA_DB_CQ_OFFSET", Offset: 0x7F0040, Source: "icrdma_hw.h:ICRDMA_DB_ADDR_OFFSET; rdma-core umain.h:IRDMA_DB_CQ_OFFSET",
-			Write: func(_ int, v uint32) { q.Arm(v) }},
+			Write: func(_ int, v uint32) { q.arm(v) }},
 		{Name: "PFPE_CQACK", Offset: 0x502C80, Source: "icrdma_hw.h:PFPE_CQACK; ctrl.c:irdma_sc_cq_ack", Inferred: true,
 			Write: func(_ int, v uint32) { q.ack(v) }},
 		{Name: "PFPE_AEQALLOC", Offset: 0x502D00, Source: "icrdma_hw.h:PFPE_AEQALLOC; ctrl.c:irdma_sc_repost_aeq_entries",
@@ -112,7 +130,19 @@ type ring struct {
 	entry    uint32 // bytes per entry
 	next     uint32 // index of the next entry written
 	polarity uint64 // valid bit of this pass, 0 or 1
+	scratch  [CQESize - 8]byte
 }
+
+// place is the index and valid bit of the entry ahead places behind the next.
+func (r *ring) place(ahead uint32) (index uint32, polarity uint64) {
+	if n := r.next + ahead; n < r.size {
+		return n, r.polarity
+	}
+	return r.next + ahead - r.size, r.polarity ^ 1
+}
+
+// advance moves the ring on by n entries, at most its size.
+func (r *ring) advance(n uint32) { r.next, r.polarity = r.place(n) }
 
 const baseAlign = 256
 
@@ -133,30 +163,25 @@ func (q *Queues) newRing(buf hmc.Buffer, size, entry uint32) (ring, error) {
 
 const validBit = 63
 
-// put writes the next entry: words[:n-1], then the last with the valid bit.
-func (q *Queues) put(r *ring, words ...uint64) error {
-	at, err := q.bufs.At(r.buf, uint64(r.next)*uint64(r.entry))
+// put writes the entry ahead places behind the next one: words[:n-1], then
+// the last with the valid bit. The caller advances the ring.
+func (q *Queues) put(r *ring, ahead uint32, words ...uint64) error {
+	index, polarity := r.place(ahead)
+	at, err := q.bufs.At(r.buf, uint64(index)*uint64(r.entry))
 	if err != nil {
 		return err
 	}
 	last := len(words) - 1
-	var b [8]byte
-	for i, w := range words[:last] {
-		for j := range b {
-			b[j] = byte(w >> (8 * j))
+	if last > 0 {
+		b := r.scratch[:8*last]
+		for i, w := range words[:last] {
+			binary.LittleEndian.PutUint64(b[8*i:], w)
 		}
-		if err := q.mem.Write(at+8*uint64(i), b[:]); err != nil {
+		if err := q.mem.Write(at, b); err != nil {
 			return err
 		}
 	}
-	v := words[last]&^(1<<validBit) | r.polarity<<validBit
-	if err := q.mem.Store64(at+8*uint64(last), v); err != nil {
-		return err
-	}
-	if r.next++; r.next == r.size {
-		r.next, r.polarity = 0, r.polarity^1
-	}
-	return nil
+	return q.mem.Store64(at+8*uint64(last), words[last]&^(1<<validBit)|polarity<<validBit)
 }
 
 // QueueUnwritable is the event of an entry lost because the queue's memory

@@ -4,13 +4,14 @@ package event
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
 )
 
-// CQ is a completion queue as a person reads it.
-type CQ struct {
+// CQInfo is a completion queue as a person reads it.
+type CQInfo struct {
 	ID       uint32
 	Size     uint32
 	Buf      hmc.Buffer
@@ -22,7 +23,7 @@ type CQ struct {
 	Unread   uint64 // by the shadow head the device read last
 	Armed    string // "no", "solicited", "any"
 	Masked   bool   // waits for PFPE_CQACK
-	Overflow bool
+	Stopped  bool   // overflowed, or its memory is gone
 }
 
 // EQ is an event queue as a person reads it.
@@ -36,25 +37,40 @@ type EQ struct {
 }
 
 // CQs lists the completion queues in order of number.
-func (q *Queues) CQs() []CQ {
-	out := []CQ{}
-	for _, c := range q.cqs {
-		ceq := -1
-		if c.CEQValid {
-			ceq = int(c.CEQ)
-		}
-		out = append(out, CQ{c.ID, c.Size, c.Buf, c.Shadow, c.Context, ceq, c.ring.next, c.ring.polarity,
-			c.produced - c.consumed, c.armed.String(), c.masked, c.overflow})
+func (q *Queues) CQs() []CQInfo {
+	out := []CQInfo{}
+	q.mu.RLock()
+	handles := slices.Collect(maps.Values(q.cqs))
+	q.mu.RUnlock()
+	for _, c := range handles {
+		out = append(out, c.info())
 	}
-	slices.SortFunc(out, func(a, b CQ) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b CQInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return out
+}
+
+func (c *CQ) info() CQInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ceq := -1
+	if c.cfg.CEQValid {
+		ceq = int(c.cfg.CEQ)
+	}
+	return CQInfo{c.cfg.ID, c.cfg.Size, c.cfg.Buf, c.cfg.Shadow, c.cfg.Context, ceq, c.ring.next, c.ring.polarity,
+		c.produced - c.consumed, c.armed.String(), c.masked, c.stopped}
 }
 
 // CEQs lists the completion event queues in order of number.
 func (q *Queues) CEQs() []EQ {
 	out := []EQ{}
-	for id, r := range q.ceqs {
+	q.mu.RLock()
+	handles := maps.Clone(q.ceqs)
+	q.mu.RUnlock()
+	for id, e := range handles {
+		e.mu.Lock()
+		r := &e.ring
 		out = append(out, EQ{ID: id, Size: r.size, Buf: r.buf, Next: r.next, Polarity: r.polarity})
+		e.mu.Unlock()
 	}
 	slices.SortFunc(out, func(a, b EQ) int { return cmp.Compare(a.ID, b.ID) })
 	return out
@@ -62,9 +78,8 @@ func (q *Queues) CEQs() []EQ {
 
 // AEQ is the asynchronous event queue, if there is one.
 func (q *Queues) AEQ() (EQ, bool) {
-	if q.aeq == nil {
-		return EQ{}, false
-	}
-	a := q.aeq
-	return EQ{0, a.size, a.buf, a.next, a.polarity, a.free}, true
+	a := &q.aeq
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return EQ{0, a.size, a.buf, a.next, a.polarity, a.free}, a.live
 }
