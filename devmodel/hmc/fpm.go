@@ -192,6 +192,8 @@ func roundUp(v, to uint64) uint64 { return (v + to - 1) &^ (to - 1) }
 // puts bases (in units of 512 bytes, upper half) and counts into buf. It
 // refuses a layout while segments are still programmed for an earlier one.
 func (h *Cache) Commit(buf *[FPMSize]byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if len(h.sds) > 0 {
 		return fmt.Errorf("commit with %d segments still valid: %w", len(h.sds), ErrState)
 	}
@@ -231,6 +233,8 @@ func (h *Cache) Commit(buf *[FPMSize]byte) error {
 // PagesAllocated is SHMC_PAGES_ALLOCATED: every segment under a static
 // object (all but PBLEs) must be valid by now.
 func (h *Cache) PagesAllocated() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.committed {
 		return fmt.Errorf("static pages announced before a layout was committed: %w", ErrState)
 	}
@@ -251,10 +255,18 @@ func (h *Cache) PagesAllocated() error {
 }
 
 // Backed tells whether SHMC_PAGES_ALLOCATED was given: objects may be made.
-func (h *Cache) Backed() bool { return h.backed }
+func (h *Cache) Backed() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.backed
+}
 
 // Count is the committed number of objects of type o.
-func (h *Cache) Count(o Object) uint32 { return h.layout[o].count }
+func (h *Cache) Count(o Object) uint32 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.layout[o].count
+}
 
 // MaxCEQs is the number of completion event queues of the function.
 func (h *Cache) MaxCEQs() uint32 { return h.profile.MaxCEQs }

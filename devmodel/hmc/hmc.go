@@ -14,11 +14,16 @@
 //     kept copy stays in use and a StalePD event tells so.
 //   - Contents of the objects other than PBLEs are the device's own business
 //     and live elsewhere; what is checked here is that they have backing.
-//   - The caller holds the device's control lock; nothing here locks.
+//   - All methods may be called from any goroutine. Walks run beside each
+//     other; a change of segments or PFHMC_PDINV waits for those under way,
+//     reads of PBLEs included, so none uses the old memory afterwards. Events
+//     and HMC_ERR are sent with the cache's lock held or not: their receivers
+//     must not call back.
 package hmc
 
 import (
 	"encoding/binary"
+	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
@@ -50,6 +55,8 @@ type Cache struct {
 	pf      int
 	profile Profile
 
+	mu sync.RWMutex // guards the rest; shared by walks
+
 	committed bool
 	backed    bool // SHMC_PAGES_ALLOCATED seen
 	layout    [NumObjects]extent
@@ -58,6 +65,8 @@ type Cache struct {
 	sds map[uint32]*segment // valid segments only
 
 	errInfo, errData reg.Cells
+
+	buffers buffers
 }
 
 // New makes an empty cache.
@@ -84,7 +93,11 @@ func (h *Cache) clear() {
 
 // Reset forgets layout, segments and kept page descriptors. Every reset,
 // also the destruction of the control QP, ends all of it.
-func (h *Cache) Reset(reg.Domain) { h.clear() }
+func (h *Cache) Reset(reg.Domain) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clear()
+}
 
 // Registers are the rows of the cache.
 func (h *Cache) Registers() []reg.Row {

@@ -2,13 +2,18 @@
 
 package hmc
 
-import "fmt"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // segment is one valid segment descriptor.
 type segment struct {
 	direct bool
 	addr   uint64 // of the 2 MiB, or of the page of page descriptors
-	pds    map[uint32]uint64
+	// pds are the page descriptors kept of a paged segment; 0 is none, as a
+	// valid one has its valid bit. Walks add to them beside each other.
+	pds *[pdsPerSegment]atomic.Uint64
 }
 
 // SDEntry is one entry of an UPDATE_PE_SDS command as the driver writes it
@@ -35,6 +40,8 @@ func (e SDEntry) Valid() bool { return e.Data&sdValid != 0 }
 // UpdateSDs checks all entries, then applies them all. Programming a segment
 // drops the page descriptors kept of it.
 func (h *Cache) UpdateSDs(entries []SDEntry) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.committed {
 		return fmt.Errorf("segment update before a layout was committed: %w", ErrState)
 	}
@@ -62,7 +69,10 @@ func (h *Cache) updateSD(e SDEntry) {
 		delete(h.sds, i)
 		return
 	}
-	s := &segment{direct: e.Data&sdDirect != 0, addr: e.Data &^ pageMask, pds: map[uint32]uint64{}}
+	s := &segment{direct: e.Data&sdDirect != 0, addr: e.Data &^ pageMask}
+	if !s.direct {
+		s.pds = new([pdsPerSegment]atomic.Uint64)
+	}
 	if old != nil && (old.direct != s.direct || old.addr != s.addr) {
 		h.emit(SDReprogrammed{SD: i, Old: old.addr, New: s.addr})
 	}
@@ -78,8 +88,10 @@ func (h *Cache) invalidate(v uint32) {
 	if v&partSelect == 0 {
 		return // the LAN part, which this family does not have
 	}
-	if s := h.sds[v&0xFFF]; s != nil {
-		delete(s.pds, v>>16&0x1FF)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.sds[v&0xFFF]; s != nil && !s.direct {
+		s.pds[v>>16&0x1FF].Store(0)
 	}
 }
 

@@ -35,6 +35,8 @@ type Extent struct {
 // SDs lists the valid segment descriptors in order of index, with the page
 // descriptors of paged ones as they are in guest memory now.
 func (h *Cache) SDs() []SD {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
 	out := []SD{}
 	for i, s := range h.sds {
 		d := SD{Index: i, Type: "direct", Valid: true, Address: s.addr}
@@ -54,7 +56,8 @@ func (h *Cache) pds(s *segment) (out []PD) {
 	}
 	for i := uint32(0); i < pdsPerSegment; i++ {
 		e := word(page[:], int(8*i))
-		kept, ok := s.pds[i]
+		kept := s.pds[i].Load()
+		ok := kept != 0
 		if e&pdValid == 0 && !ok {
 			continue
 		}
@@ -65,10 +68,16 @@ func (h *Cache) pds(s *segment) (out []PD) {
 }
 
 // ValidSDs is the number of valid segment descriptors.
-func (h *Cache) ValidSDs() int { return len(h.sds) }
+func (h *Cache) ValidSDs() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.sds)
+}
 
 // Extents lists the committed layout in order of object type.
 func (h *Cache) Extents() []Extent {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
 	out := []Extent{}
 	for o, e := range h.layout {
 		if e.count > 0 {
@@ -80,5 +89,7 @@ func (h *Cache) Extents() []Extent {
 
 // Segment is the index of the segment that object index of type o lies in.
 func (h *Cache) Segment(o Object, index uint32) uint32 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
 	return uint32((h.layout[o].base + uint64(index)<<h.layout[o].log2) >> segmentShift)
 }

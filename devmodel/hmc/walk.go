@@ -40,6 +40,8 @@ type Walk struct {
 	PDAt    uint64 // guest address of the page descriptor
 	PDEntry uint64 // the copy in use
 	Kept    bool   // the copy was kept from an earlier walk
+	Stale   bool   // and differs from the word in memory now
+	PDNow   uint64 // that word
 	Address uint64 // guest address of the object
 }
 
@@ -52,11 +54,14 @@ func (w Walk) String() string {
 	if w.Kept {
 		kept = " (kept)"
 	}
+	if w.Stale {
+		kept = fmt.Sprintf(" (kept, stale: memory has %#x)", w.PDNow)
+	}
 	return s + fmt.Sprintf(" paged %#x, PD %d at %#x = %#x%s -> %#x", w.SDAddr, w.PD, w.PDAt, w.PDEntry, kept, w.Address)
 }
 
 // walk translates. keep says whether the device itself uses the result: then
-// a page descriptor read is kept, and a kept one compared with memory.
+// a page descriptor read is kept. The caller holds mu, shared at least.
 func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, fault) {
 	w := Walk{Object: o, Index: index}
 	e := h.layout[o]
@@ -76,39 +81,38 @@ func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, fault) {
 	}
 	w.PD = uint32(w.FPM>>12) & (pdsPerSegment - 1)
 	w.PDAt = s.addr + 8*uint64(w.PD)
+	kept := &s.pds[w.PD]
 	inMemory, err := h.mem.Load64(w.PDAt)
-	w.PDEntry, w.Kept = s.pds[w.PD]
-	if w.Kept {
-		if keep && err == nil && inMemory != w.PDEntry {
-			h.emit(StalePD{SD: w.SD, PD: w.PD, Kept: w.PDEntry, Memory: inMemory, Object: o, Index: index})
-		}
+	if err == nil && inMemory&pdValid != 0 && keep && kept.CompareAndSwap(0, inMemory) {
+		w.PDEntry, w.PDNow = inMemory, inMemory
+	} else if w.PDEntry = kept.Load(); w.PDEntry != 0 {
+		w.Kept, w.PDNow = true, inMemory
+		w.Stale = err == nil && inMemory != w.PDEntry
 	} else {
+		w.PDEntry, w.PDNow = inMemory, inMemory
 		if err != nil {
 			return w, faultRead
 		}
-		w.PDEntry = inMemory
-		if w.PDEntry&pdValid == 0 {
+		if inMemory&pdValid == 0 {
 			return w, faultPD
-		}
-		if keep {
-			s.pds[w.PD] = w.PDEntry
 		}
 	}
 	w.Address = w.PDEntry&^pageMask + w.FPM&pageMask
 	return w, faultNone
 }
 
-// Resolve returns the guest address of object index of type o, as the device
-// itself uses it: a failure is recorded in PFHMC_ERRORINFO and ERRORDATA and
-// raises HMC_ERR. Errors wrap ErrAccess.
-func (h *Cache) Resolve(o Object, index uint32) (uint64, error) {
-	w, f := h.walk(o, index, true)
+// report tells of a walk of the device itself what is wrong with it: a
+// failure is recorded in PFHMC_ERRORINFO and ERRORDATA and raises HMC_ERR.
+func (h *Cache) report(w *Walk, f fault) error {
+	if w.Stale {
+		h.emit(StalePD{SD: w.SD, PD: w.PD, Kept: w.PDEntry, Memory: w.PDNow, Object: w.Object, Index: w.Index})
+	}
 	if f == faultNone {
-		return w.Address, nil
+		return nil
 	}
 	if h.errInfo.Len() > 0 {
-		h.errInfo.Set(0, 1<<31|uint32(o)<<16|uint32(f)<<8|uint32(h.pf)&0x1F)
-		data := index
+		h.errInfo.Set(0, 1<<31|uint32(w.Object)<<16|uint32(f)<<8|uint32(h.pf)&0x1F)
+		data := w.Index
 		switch f {
 		case faultSD:
 			data = w.SD
@@ -117,9 +121,29 @@ func (h *Cache) Resolve(o Object, index uint32) (uint64, error) {
 		}
 		h.errData.Set(0, data&(1<<30-1))
 	}
-	h.emit(AccessFailed{Walk: w, Why: f.String()})
+	h.emit(AccessFailed{Walk: *w, Why: f.String()})
 	h.oicr(OICRHMCErr)
-	return 0, fmt.Errorf("%v %d: %v: %w", o, index, f, ErrAccess)
+	return failed(w, f)
+}
+
+// failed is the error of a failed walk.
+func failed(w *Walk, f fault) error {
+	return fmt.Errorf("%v %d: %v: %w", w.Object, w.Index, f, ErrAccess)
+}
+
+// Resolve returns the guest address of object index of type o, as the device
+// itself uses it: a failure is recorded in PFHMC_ERRORINFO and ERRORDATA and
+// raises HMC_ERR. Errors wrap ErrAccess.
+func (h *Cache) Resolve(o Object, index uint32) (uint64, error) {
+	h.mu.RLock()
+	w, f := h.walk(o, index, true)
+	h.mu.RUnlock()
+	if f != faultNone || w.Stale {
+		if err := h.report(&w, f); err != nil {
+			return 0, err
+		}
+	}
+	return w.Address, nil
 }
 
 // Explain is Resolve for a person: the same walk, with nothing kept,
@@ -128,24 +152,13 @@ func (h *Cache) Explain(o Object, index uint32) (Walk, error) {
 	if o >= NumObjects {
 		return Walk{}, fmt.Errorf("%v: %w", o, ErrParameter)
 	}
+	h.mu.RLock()
 	w, f := h.walk(o, index, false)
+	h.mu.RUnlock()
 	if f != faultNone {
-		return w, fmt.Errorf("%v %d: %v: %w", o, index, f, ErrAccess)
+		return w, failed(&w, f)
 	}
 	return w, nil
-}
-
-// PBLE reads page buffer list entry index: the guest address of a page.
-func (h *Cache) PBLE(index uint32) (uint64, error) {
-	at, err := h.Resolve(PBLE, index)
-	if err != nil {
-		return 0, err
-	}
-	v, err := h.mem.Load64(at)
-	if err != nil {
-		return 0, fmt.Errorf("PBLE %d: %w", index, err)
-	}
-	return v, nil
 }
 
 // AccessFailed is the event of a walk that did not end in guest memory.
@@ -170,16 +183,4 @@ type StalePD struct {
 func (e StalePD) String() string {
 	return fmt.Sprintf("PD %d of SD %d is %#x in memory, %#x in use: no PFHMC_PDINV in between (%v %d)",
 		e.PD, e.SD, e.Memory, e.Kept, e.Object, e.Index)
-}
-
-// PBLEs reads consecutive page buffer list entries from index on into dst, as
-// many as lie in one page of their memory; it returns how many. Errors are
-// those of PBLE.
-func (h *Cache) PBLEs(index uint32, dst []uint64) (int, error) {
-	v, err := h.PBLE(index)
-	if err != nil {
-		return 0, err
-	}
-	dst[0] = v
-	return 1, nil
 }
