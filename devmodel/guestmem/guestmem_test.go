@@ -13,7 +13,7 @@ import (
 )
 
 // memfd returns a file of size bytes filled with a pattern.
-func memfd(t *testing.T, size int) *os.File {
+func memfd(t testing.TB, size int) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guestmem-test", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -31,7 +31,7 @@ func memfd(t *testing.T, size int) *os.File {
 }
 
 // dup gives Map a descriptor of its own to close.
-func dup(t *testing.T, f *os.File) *os.File {
+func dup(t testing.TB, f *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
