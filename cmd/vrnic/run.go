@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -151,8 +153,12 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 	}
 	defer host.Close()
 
+	// A reader that has had enough ends CMD, by SIGPIPE in the guest, not us.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	result, err := launch.Run(ctx, c)
 	switch {
+	case err == nil && result.Reason != "":
+		return result.Status, errors.New(result.Reason)
 	case err == nil:
 		return result.Status, nil
 	case errors.Is(err, launch.ErrTimeout):
@@ -176,6 +182,9 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	if len(args) == 0 {
 		c.Command = []string{"sh"}
 		c.TTY = isatty.IsTerminal(os.Stdin.Fd()) && isatty.IsTerminal(os.Stdout.Fd())
+	}
+	if term := os.Getenv("TERM"); c.TTY && term != "" {
+		c.Env = append([]string{"TERM=" + term}, c.Env...) // it is the same terminal
 	}
 	if r.verbose {
 		c.Console = os.Stderr
