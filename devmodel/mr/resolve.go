@@ -4,7 +4,9 @@ package mr
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/hmc"
 )
 
@@ -19,10 +21,7 @@ type Subject struct {
 }
 
 // Segment is a piece of guest memory.
-type Segment struct {
-	IOVA uint64
-	Len  uint32
-}
+type Segment = guestmem.Segment
 
 // Code is an asynchronous event code (user.h:IRDMA_AE_*).
 type Code uint16
@@ -76,12 +75,12 @@ func (f *Fault) Error() string {
 }
 
 // Resolve appends to segs the guest memory behind [to, to+n) of stag, in
-// rising order, neighbours merged; it does not allocate while the capacity of
+// rising order, neighbours among them merged; it does not allocate while the capacity of
 // segs suffices. n is at most MaxResolve. On a fault the first result is segs
 // as it was.
 func (t *Table) Resolve(segs []Segment, s Subject, stag uint32, to uint64, n uint32, need Access, remote bool) ([]Segment, *Fault) {
-	q := query{s, stag, to, uint64(n), need, remote}
-	out, f := t.resolve(segs, &q, nil)
+	q := query{s, stag, to, uint64(n), need, remote, nil}
+	out, f := t.resolve(segs, &q)
 	if f != nil {
 		return segs, f
 	}
@@ -94,7 +93,7 @@ func (t *Table) Check(s Subject, stag uint32, to, n uint64, need Access, remote 
 	if n == 0 {
 		return nil
 	}
-	q := query{s, stag, to, n, need, remote}
+	q := query{s, stag, to, n, need, remote, nil}
 	_, f := t.lookup(&q)
 	return f
 }
@@ -106,6 +105,14 @@ type query struct {
 	to, n   uint64
 	need    Access
 	remote  bool
+	rec     *recorder // a person asks: as the owner, and nothing is reported
+}
+
+// report sends the event of a broken rule.
+func (t *Table) report(q *query, event any) {
+	if q.rec == nil {
+		t.emit(event)
+	}
 }
 
 func (q *query) use() Use {
@@ -124,51 +131,53 @@ var everything = Entry{State: Valid, Region: Region{VABased: true, PageShift: 12
 func (t *Table) lookup(q *query) (*Entry, *Fault) {
 	if q.stag == 0 {
 		if q.remote || !q.subject.Privileged {
-			t.emit(STagZero{q.use()})
+			t.report(q, STagZero{q.use()})
 			return nil, q.fault(ZeroSTag, "reserved STag 0")
 		}
 		if q.to+(q.n-1) < q.to {
-			t.emit(STagBounds{Use: q.use()})
+			t.report(q, STagBounds{Use: q.use()})
 			return nil, q.fault(Wrap, "the range wraps")
 		}
+		q.rec.entry(&everything)
 		return &everything, nil
 	}
 	index := q.stag >> 8
 	i := t.slot(index)
 	if i == 0 || i >= uint32(len(t.entries)) {
-		t.emit(STagFree{Use: q.use(), Index: i})
+		t.report(q, STagFree{Use: q.use(), Index: i})
 		return nil, q.fault(BadIndex, "no such index")
 	}
 	e := t.entries[i].Load()
 	if e == nil {
-		t.emit(STagFree{Use: q.use(), Index: i})
+		t.report(q, STagFree{Use: q.use(), Index: i})
 		if i >= t.hmc.Count(hmc.MR) {
 			return nil, q.fault(BadIndex, "no such index")
 		}
 		return nil, q.fault(UnallocatedSTag, "the STag is free")
 	}
+	q.rec.entry(e)
 	if e.Index != index {
-		t.emit(STagKey{Use: q.use(), Valid: e.STag()})
+		t.report(q, STagKey{Use: q.use(), Valid: e.STag()})
 		return nil, q.fault(BadIndex, "driver bits of the index differ")
 	}
 	if e.State != Valid {
-		t.emit(STagFree{Use: q.use(), Index: i, State: e.State})
+		t.report(q, STagFree{Use: q.use(), Index: i, State: e.State})
 		return nil, q.fault(InvalidSTag, "no memory is registered")
 	}
 	if e.Key != uint8(q.stag) {
-		t.emit(STagKey{Use: q.use(), Valid: e.STag()})
+		t.report(q, STagKey{Use: q.use(), Valid: e.STag()})
 		return nil, q.fault(BadKey, "the key differs")
 	}
-	if e.PD != q.subject.PD {
-		t.emit(STagPD{Use: q.use(), Owner: e.PD})
+	if e.PD != q.subject.PD && q.rec == nil {
+		t.report(q, STagPD{Use: q.use(), Owner: e.PD})
 		return nil, q.fault(BadPD, "protection domains differ")
 	}
 	if q.remote && !e.Remote || q.need&^e.Rights != 0 {
-		t.emit(STagRight{Use: q.use(), Rights: e.Rights, RemoteEnabled: e.Remote})
+		t.report(q, STagRight{Use: q.use(), Rights: e.Rights, RemoteEnabled: e.Remote})
 		return nil, q.fault(Rights, "right missing")
 	}
 	if c := e.bounds(q.to, q.n); c != 0 {
-		t.emit(STagBounds{Use: q.use(), Start: e.base(), Length: e.Length})
+		t.report(q, STagBounds{Use: q.use(), Start: e.base(), Length: e.Length})
 		return nil, q.fault(c, "outside the region")
 	}
 	return e, nil
@@ -197,7 +206,7 @@ func (e *Entry) bounds(to, n uint64) Code {
 	return 0
 }
 
-func (t *Table) resolve(segs []Segment, q *query, rec *recorder) ([]Segment, *Fault) {
+func (t *Table) resolve(segs []Segment, q *query) ([]Segment, *Fault) {
 	if q.n == 0 {
 		return segs, nil
 	}
@@ -205,64 +214,53 @@ func (t *Table) resolve(segs []Segment, q *query, rec *recorder) ([]Segment, *Fa
 		return segs, q.fault(Bounds, "more than one step")
 	}
 	e, f := t.lookup(q)
-	rec.entry(e)
 	if f != nil {
 		return segs, f
 	}
 	p := e.offset() + (q.to - e.base())
 	if e.Level == Contiguous {
-		return appendSegment(segs, e.Base+p, uint32(q.n)), nil
+		return append(segs, Segment{IOVA: e.Base + p, Len: uint32(q.n)}), nil
 	}
 	var pbles [MaxResolve>>12 + 1]uint64
 	first, last := p>>e.PageShift, (p+q.n-1)>>e.PageShift
 	pages := pbles[:last-first+1]
-	if f := t.pages(e, q, first, pages, rec); f != nil {
+	if f := t.pages(e, q, first, pages); f != nil {
 		return segs, f
 	}
 	size := uint64(1) << e.PageShift
-	o, left := p&(size-1), q.n
+	o, left, old := p&(size-1), q.n, len(segs)
 	for i, a := range pages {
 		if a&(size-1) != 0 {
-			if rec == nil {
-				t.emit(PBLEMisaligned{STag: q.stag, Page: first + uint64(i), Value: a, PageSize: size})
-			}
+			t.report(q, PBLEMisaligned{STag: q.stag, Page: first + uint64(i), Value: a, PageSize: size})
 			a &^= size - 1
 		}
 		n := min(left, size-o)
-		segs = appendSegment(segs, a+o, uint32(n))
+		if k := len(segs) - 1; k >= old && segs[k].IOVA+uint64(segs[k].Len) == a+o {
+			segs[k].Len += uint32(n)
+		} else {
+			segs = append(segs, Segment{IOVA: a + o, Len: uint32(n)})
+		}
 		o, left = 0, left-n
 	}
 	return segs, nil
 }
 
-// appendSegment appends a piece, to the last one where they touch.
-func appendSegment(segs []Segment, iova uint64, n uint32) []Segment {
-	if k := len(segs) - 1; k >= 0 && segs[k].IOVA+uint64(segs[k].Len) == iova && segs[k].Len+n >= n {
-		segs[k].Len += n
-		return segs
-	}
-	return append(segs, Segment{iova, n})
-}
-
 // pages reads the PBLEs of pages first… of e into dst.
-func (t *Table) pages(e *Entry, q *query, first uint64, dst []uint64, rec *recorder) *Fault {
+func (t *Table) pages(e *Entry, q *query, first uint64, dst []uint64) *Fault {
 	if e.Level == Flat {
-		return t.read(q, uint64(e.First)+first, dst, rec)
+		return t.read(q, "page", uint64(e.First)+first, dst)
 	}
 	for len(dst) > 0 {
 		var leaf [1]uint64
-		if f := t.read(q, uint64(e.First)+first/leafEntries, leaf[:], rec); f != nil {
+		if f := t.read(q, "root", uint64(e.First)+first/leafEntries, leaf[:]); f != nil {
 			return f
 		}
 		k := first % leafEntries
 		n := min(uint64(len(dst)), leafEntries-k)
-		if leaf[0] >= 1<<32 {
-			if rec == nil {
-				t.emit(PBLERange{STag: q.stag, Index: leaf[0], Needed: leafEntries, Count: t.hmc.Count(hmc.PBLE)})
-			}
-			return q.translation("leaf index in a two-level list beyond the PBLEs")
+		if leaf[0] > math.MaxUint32 { // more bits than an index has
+			return t.beyond(q, leaf[0], n)
 		}
-		if f := t.read(q, leaf[0]+k, dst[:n], rec); f != nil {
+		if f := t.read(q, "page", leaf[0]+k, dst[:n]); f != nil {
 			return f
 		}
 		first, dst = first+n, dst[n:]
@@ -270,27 +268,45 @@ func (t *Table) pages(e *Entry, q *query, first uint64, dst []uint64, rec *recor
 	return nil
 }
 
-func (q *query) translation(why string) *Fault {
-	f := q.fault(Catastrophic, why)
-	f.Class = Translation
-	return f
-}
-
 // read reads len(dst) consecutive PBLEs.
-func (t *Table) read(q *query, index uint64, dst []uint64, rec *recorder) *Fault {
-	if count := t.hmc.Count(hmc.PBLE); index >= uint64(count) || uint64(len(dst)) > uint64(count)-index {
-		if rec == nil {
-			t.emit(PBLERange{STag: q.stag, Index: index, Needed: uint64(len(dst)), Count: count})
-		}
-		return q.translation("page list reaches beyond the PBLEs")
-	}
+func (t *Table) read(q *query, role string, index uint64, dst []uint64) *Fault {
 	for len(dst) > 0 {
-		n, err := t.hmc.PBLEs(uint32(index), dst)
+		if index > math.MaxUint32 {
+			return t.beyond(q, index, uint64(len(dst)))
+		}
+		n, err := t.words(q.rec, role, uint32(index), dst)
 		if err != nil {
-			t.emit(PBLEUnmapped{STag: q.stag, Index: uint32(index), Err: err})
-			return q.translation("page list without memory")
+			if index >= uint64(t.hmc.Count(hmc.PBLE)) {
+				return t.beyond(q, index, uint64(len(dst)))
+			}
+			t.report(q, PBLEUnmapped{STag: q.stag, Index: uint32(index), Err: err})
+			return q.translation(fmt.Sprintf("page list without memory: %v", err))
 		}
 		index, dst = index+uint64(n), dst[n:]
 	}
 	return nil
+}
+
+// words reads as many PBLEs as one walk reaches. It is the one place where
+// the data path and Explain differ: the latter keeps nothing and records.
+func (t *Table) words(rec *recorder, role string, index uint32, dst []uint64) (int, error) {
+	if rec == nil {
+		return t.hmc.PBLEs(index, dst)
+	}
+	n, w, err := t.hmc.ExplainPBLEs(index, dst)
+	rec.read(role, w, dst[:n])
+	return n, err
+}
+
+// beyond is the fault of a page list that leaves the committed PBLEs.
+func (t *Table) beyond(q *query, index, needed uint64) *Fault {
+	count := t.hmc.Count(hmc.PBLE)
+	t.report(q, PBLERange{STag: q.stag, Index: index, Needed: needed, Count: count})
+	return q.translation(fmt.Sprintf("page list names PBLE %#x, there are %d", index, count))
+}
+
+func (q *query) translation(why string) *Fault {
+	f := q.fault(Catastrophic, why)
+	f.Class = Translation
+	return f
 }
