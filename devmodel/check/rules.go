@@ -15,7 +15,7 @@ import (
 )
 
 // rules is the catalogue, by the unit that sees the violation.
-var rules = []Rule{
+var rules = append([]Rule{
 	// Registers.
 	{ID: "reg-unknown", Grade: Note, Meaning: "a register that the model does not know was accessed",
 		Device: "stored it like memory", Driver: "-",
@@ -176,4 +176,4 @@ var rules = []Rule{
 	{ID: "qp-flush-state", Grade: Warning, Meaning: "FLUSH_WQES for a QP that is not in ERROR",
 		Device: "flushed it", Driver: "hw.c:irdma_flush_wqes",
 		match: on(func(e qp.FlushOutsideError) string { return fmt.Sprintf("QP %d", e.QP) })},
-}
+}, mrRules...)
