@@ -58,7 +58,6 @@ type Function struct {
 	Patience time.Duration // bounds every wait for the device
 
 	ctx     context.Context // the life of the attachment, not of a call
-	socket  string
 	err     error
 	vectors []*Vector
 	table   int // entries of the MSI-X table
@@ -73,7 +72,7 @@ func Attach(ctx context.Context, socket string, g *Guest) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Function{Guest: g, Client: c, Patience: Patience, ctx: ctx, socket: socket}
+	f := &Function{Guest: g, Client: c, Patience: Patience, ctx: ctx}
 	if err := f.enable(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("attach %s: %w", socket, err)

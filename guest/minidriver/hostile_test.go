@@ -25,7 +25,8 @@ func TestRandomRegisterWrites(t *testing.T) {
 	known := []uint32{PF_FW_ATQBAL, PF_FW_ATQBAH, PF_FW_ATQLEN, PF_FW_ATQH, PF_FW_ATQT, PF_FW_ARQBAL, PF_FW_ARQLEN,
 		PF_FW_ARQH, PF_FW_ARQT, PF_MBX_ATQT, PF_MBX_ARQT, PFINT_OICR, PFINT_OICR_ENA, PFINT_OICR_CTL, PFINT_FW_CTL,
 		PFINT_AEQCTL, PFPE_CCQPHIGH, PFPE_CCQPLOW, PFPE_CCQPSTATUS, PFPE_CQPTAIL, PFPE_CQPDB, PFPE_CQARM, PFPE_CQACK,
-		PFPE_AEQALLOC, PFPE_WQEALLOC, PFHMC_PDINV, PFGEN_CTRL, GLGEN_RTRIG}
+		PFPE_AEQALLOC, PFPE_WQEALLOC, PFHMC_PDINV}
+	resets := []uint32{PFGEN_CTRL, GLGEN_RTRIG}
 	arrays := []func(int) uint32{GLINT_DYN_CTL, GLINT_CEQCTL, GLINT_RATE, QINT_RQCTL, QINT_TQCTL, QRX_CTRL, QRX_TAIL, QTX_COMM_DBELL}
 	value := func() uint32 {
 		switch rnd.IntN(5) {
@@ -45,10 +46,12 @@ func TestRandomRegisterWrites(t *testing.T) {
 	var batch []vfiouser.RegionWriteOp
 	for range writes {
 		off := rnd.Uint32N(barSize/4) * 4
-		switch rnd.IntN(3) {
-		case 0:
+		switch n := rnd.IntN(1000); {
+		case n == 0:
+			off = resets[rnd.IntN(len(resets))]
+		case n < 300:
 			off = known[rnd.IntN(len(known))]
-		case 1:
+		case n < 600:
 			off = arrays[rnd.IntN(len(arrays))](rnd.IntN(64))
 		}
 		data := le.AppendUint32(nil, value())

@@ -156,61 +156,65 @@ func TestTwoDevices(t *testing.T) {
 
 var errStop = errors.New("stop here")
 
-// interrupted runs a test for every step of the bring-up, with a machine that
-// got just that far.
-func interrupted(t *testing.T, test func(t *testing.T, f *Function, m *machine)) {
-	k := Linux73()
-	ctx, sockets, _ := cards(t, 1)
-	f := plug(t, ctx, sockets[0])
-	var steps []string
+// stepNames lists the steps of a whole bring-up.
+func stepNames(t *testing.T, f *Function, k Kernel) []string {
+	t.Helper()
+	var names []string
 	m, err := bringUp(f, k, Options{Step: func(name string) error {
-		steps = append(steps, name)
+		names = append(names, name)
 		return nil
 	}})
 	must(t, err)
 	must(t, m.takeDown())
-	f.Detach()
-
-	g := newGuest(t)
-	for n, name := range steps {
-		f := attach(t, ctx, sockets[0], g)
-		at := 0
-		m, err := bringUp(f, k, Options{Step: func(string) error {
-			if at++; at > n {
-				return errStop
-			}
-			return nil
-		}})
-		if !errors.Is(err, errStop) {
-			t.Fatalf("before step %q: %v", name, err)
-		}
-		test(t, f, m)
-		if t.Failed() {
-			t.Fatalf("stopped before step %q", name)
-		}
-		f.Detach()
-	}
+	return names
 }
 
+// bringUpTo stops before step n.
+func bringUpTo(t *testing.T, f *Function, k Kernel, n int) *machine {
+	t.Helper()
+	at := 0
+	m, err := bringUp(f, k, Options{Step: func(name string) error {
+		if at++; at > n {
+			return errStop
+		}
+		return nil
+	}})
+	if !errors.Is(err, errStop) {
+		t.Fatalf("bring-up to step %d: %v", n, err)
+	}
+	return m
+}
+
+// A PF reset before any step of the bring-up. That the device is in order shows
+// in the next attempt, which gets one step further, and in the last, which is
+// whole.
 func TestPFRAnywhere(t *testing.T) {
-	interrupted(t, func(t *testing.T, f *Function, m *machine) {
+	k := Linux73()
+	ctx, sockets, _ := cards(t, 1)
+	f := plug(t, ctx, sockets[0])
+	for n := range stepNames(t, f, k) {
+		m := bringUpTo(t, f, k, n)
 		must(t, m.i.Reset())
 		m.abandon()
 		must(t, f.Guest.Check())
-		check(t, f, Linux73())
-	})
+	}
+	check(t, f, k)
 }
 
+// The same with a client that dies. The next one has the same memory, where the
+// rings of the dead one still are while it connects.
 func TestClientKilledAnywhere(t *testing.T) {
-	interrupted(t, func(t *testing.T, f *Function, m *machine) {
+	k := Linux612()
+	ctx, sockets, _ := cards(t, 1)
+	f := plug(t, ctx, sockets[0])
+	for n := range stepNames(t, f, k) {
+		m := bringUpTo(t, f, k, n)
 		f.Detach()
-		// Not abandoned: the guest's memory is as the drivers left it while the
-		// next client is served. It gives it back itself in the end.
-		next := attach(t, f.ctx, f.socket, f.Guest)
+		f = attach(t, ctx, sockets[0], f.Guest)
 		m.abandon()
-		check(t, next, Linux73())
-		next.Detach()
-	})
+		must(t, f.Guest.Check())
+	}
+	check(t, f, k)
 }
 
 func TestResets(t *testing.T) {
