@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/rdma"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
@@ -44,4 +45,26 @@ func (d *Device) RDMA() rdma.Snapshot {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.rdma.Snapshot()
+}
+
+// ExplainMR walks from [to, to+n) of an STag to guest memory as the data path
+// does, and tells every step; see mr.Table.Explain.
+func (d *Device) ExplainMR(stag uint32, to uint64, n uint32) (mr.Walk, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rdma.ExplainMR(stag, to, n)
+}
+
+// ReadGuest fills p from pieces of guest memory, as far as both go; it
+// returns the number of bytes read.
+func (d *Device) ReadGuest(segs []mr.Segment, p []byte) (int, error) {
+	done := 0
+	for _, s := range segs {
+		n := min(int(s.Len), len(p)-done)
+		if err := d.mem.Read(s.IOVA, p[done:done+n]); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
 }

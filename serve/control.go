@@ -19,11 +19,17 @@ import (
 // Request is one question to the control socket: one JSON object, one line.
 type Request struct {
 	Device int    `json:"device"`         // index of the device, from 0
-	What   string `json:"what"`           // hmc, regs, qp, cq
+	What   string `json:"what"`           // hmc, regs, qp, cq, mr
 	Name   string `json:"name,omitempty"` // which one: a number or a register name; empty for all
+
+	// Of mr: the walk to make, and how many bytes to show from its start.
+	Address string `json:"address,omitempty"`
+	Length  string `json:"length,omitempty"` // empty: 1, or Bytes
+	Bytes   uint32 `json:"bytes,omitempty"`
 }
 
-// Response is the answer: a person's text, and the same as data.
+// Response is the answer: a person's text, and the same as data. With an error
+// they tell how far it went.
 type Response struct {
 	Error string          `json:"error,omitempty"`
 	Text  string          `json:"text,omitempty"`
@@ -81,26 +87,30 @@ func (h *Host) answer(r Request) Response {
 	if r.Device < 0 || r.Device >= len(h.devices) {
 		return Response{Error: fmt.Sprintf("no device %d: this process serves %d", r.Device, len(h.devices))}
 	}
-	text, data, err := explain(h.devices[r.Device], r.What, r.Name)
+	text, data, err := explain(h.devices[r.Device], r)
+	resp := Response{Text: text}
 	if err != nil {
-		return Response{Error: err.Error()}
+		resp.Error = err.Error()
 	}
-	b, err := json.Marshal(data)
-	if err != nil {
+	if data == nil {
+		return resp
+	}
+	if resp.Data, err = json.Marshal(data); err != nil {
 		return Response{Error: fmt.Sprintf("encoding the answer: %v", err)}
 	}
-	return Response{Text: text, Data: b}
+	return resp
 }
 
-func explain(d *devmodel.Device, what, name string) (text string, data any, err error) {
-	e := explainers[what]
+func explain(d *devmodel.Device, r Request) (text string, data any, err error) {
+	e := explainers[r.What]
 	if e == nil {
-		return "", nil, fmt.Errorf("nothing to explain called %q: known are cq, hmc, qp, regs", what)
+		return "", nil, fmt.Errorf("nothing to explain called %q: known are cq, hmc, mr, qp, regs", r.What)
 	}
-	return e(d, name)
+	return e(d, r)
 }
 
-// Ask sends one request to the control socket at path.
+// Ask sends one request to the control socket at path. An error in the answer
+// comes with the answer.
 func Ask(ctx context.Context, path string, r Request) (Response, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)

@@ -14,11 +14,12 @@ import (
 )
 
 // explainers answer "what" about a device: a person's text and its data.
-var explainers = map[string]func(d *devmodel.Device, name string) (string, any, error){
+var explainers = map[string]func(d *devmodel.Device, r Request) (string, any, error){
 	"regs": explainRegs,
 	"hmc":  explainHMC,
 	"qp":   explainQP,
 	"cq":   explainCQ,
+	"mr":   explainMR,
 }
 
 // table renders rows of tab-separated cells.
@@ -41,8 +42,8 @@ type Register struct {
 	Writes uint64 `json:"writes"` // of all elements of the name
 }
 
-func explainRegs(d *devmodel.Device, name string) (string, any, error) {
-	vals, err := d.Registers(name)
+func explainRegs(d *devmodel.Device, r Request) (string, any, error) {
+	vals, err := d.Registers(r.Name)
 	if err != nil {
 		return "", nil, err
 	}
@@ -87,13 +88,13 @@ type HMC struct {
 	SDs     []hmc.SD     `json:"sds"`
 }
 
-func explainHMC(d *devmodel.Device, name string) (string, any, error) {
-	n, one, err := index(name)
+func explainHMC(d *devmodel.Device, r Request) (string, any, error) {
+	n, one, err := index(r.Name)
 	if err != nil {
 		return "", nil, err
 	}
-	r := d.RDMA()
-	h := HMC{Objects: r.Extents, SDs: r.SDs}
+	e := d.RDMA()
+	h := HMC{Objects: e.Extents, SDs: e.SDs}
 	if one {
 		keep := h.SDs[:0]
 		for _, s := range h.SDs {
@@ -131,8 +132,8 @@ func explainHMC(d *devmodel.Device, name string) (string, any, error) {
 	return table(rows...), h, nil
 }
 
-func explainQP(d *devmodel.Device, name string) (string, any, error) {
-	n, one, err := index(name)
+func explainQP(d *devmodel.Device, r Request) (string, any, error) {
+	n, one, err := index(r.Name)
 	if err != nil {
 		return "", nil, err
 	}
@@ -152,8 +153,8 @@ func explainQP(d *devmodel.Device, name string) (string, any, error) {
 	return table(rows...), data, nil
 }
 
-func explainCQ(d *devmodel.Device, name string) (string, any, error) {
-	n, one, err := index(name)
+func explainCQ(d *devmodel.Device, r Request) (string, any, error) {
+	n, one, err := index(r.Name)
 	if err != nil {
 		return "", nil, err
 	}

@@ -78,6 +78,18 @@ const (
 	TwoLevel   Level = 3 // a list of indices of lists of 512 PBLEs
 )
 
+func (l Level) String() string {
+	switch l {
+	case Contiguous:
+		return "contiguous"
+	case Flat:
+		return "flat"
+	case TwoLevel:
+		return "two-level"
+	}
+	return fmt.Sprintf("LPBLSIZE %d", uint8(l))
+}
+
 // leafEntries is the number of PBLEs in every leaf of a two-level list but
 // the last (pble.c:get_lvl2_pble).
 const leafEntries = 512
