@@ -26,6 +26,9 @@ func mrTable(t *testing.T, c *Checker) (*mr.Table, *hmc.Cache, func(pble uint32,
 	if err := h.UpdateSDs([]hmc.SDEntry{{Cmd: 0x80008000, Data: rdmatest.Base | 0x803}}); err != nil {
 		t.Fatal(err)
 	}
+	if err := h.PagesAllocated(); err != nil {
+		t.Fatal(err)
+	}
 	table := mr.New(mr.Config{HMC: h, Emit: c.Event})
 	err := table.Register(mr.Region{Index: 5, Key: 0x77, PD: 3, Length: 2 << 12, Level: mr.Flat, PageShift: 12, Rights: mr.LocalRead | mr.RemoteRead, Remote: true})
 	if err != nil {

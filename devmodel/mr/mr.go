@@ -211,6 +211,9 @@ func (t *Table) Allocate(r Region) error { return t.insert(r, Allocated) }
 func (t *Table) Register(r Region) error { return t.insert(r, Valid) }
 
 func (t *Table) insert(r Region, s State) error {
+	if !t.hmc.Backed() {
+		return fmt.Errorf("STag before SHMC_PAGES_ALLOCATED: %w", ErrState)
+	}
 	if err := t.checkRegion(&r); err != nil {
 		return err
 	}

@@ -80,6 +80,9 @@ func newBench(t testing.TB, paged bool) *bench {
 	if err := b.hmc.UpdateSDs(sds); err != nil {
 		t.Fatal(err)
 	}
+	if err := b.hmc.PagesAllocated(); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
 
