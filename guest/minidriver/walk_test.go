@@ -148,8 +148,15 @@ func TestWalkFails(t *testing.T) {
 	}
 	entry.Store64(8*pd, good)
 	r.invalidatePD(chunk.sd, pd)
-	m.f.Read32(PFINT_OICR)
-	m.f.Write32(GLINT_DYN_CTL(0), dynCtlINTENA|dynCtlCLEARPBA|dynCtlITRNone)
+	const hmcErr, detected = 1 << 26, 1 << 31 // PFINT_OICR, PFHMC_ERRORINFO
+	oicr, _, err := m.i.WaitMisc()
+	must(t, err)
+	if oicr&hmcErr == 0 {
+		t.Errorf("PFINT_OICR is %#x, want HMC_ERR", oicr)
+	}
+	if info := m.f.Read32(PFHMC_ERRORINFO); info&detected == 0 {
+		t.Errorf("PFHMC_ERRORINFO is %#x", info)
+	}
 	must(t, m.takeDown())
 }
 
