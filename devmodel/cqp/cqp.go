@@ -15,13 +15,20 @@
 //     take a stale one for the failure of the new operation.
 //   - Effects in guest memory come before the completion that tells of them,
 //     and none follows a completion that ends an object.
-//   - The caller holds the device's control lock; nothing here locks.
+//   - A command that ends or stops an object the data path may be using first
+//     unlinks it. If the data path is quiet the command completes at once;
+//     otherwise execution stops, a goroutine waits for the data path, and the
+//     command completes under the control lock and execution goes on. A reset
+//     in between drops it. The writer of a doorbell never waits.
+//   - The caller holds the device's control lock around everything but Close;
+//     nothing else here locks.
 package cqp
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/hmc"
@@ -47,6 +54,9 @@ type Config struct {
 	Queues *event.Queues
 	QPs    *qp.Table
 	MRs    *mr.Table
+
+	Grace Grace       // nil: no data path runs beside the control lock
+	Lock  sync.Locker // the control lock; needed with Grace
 }
 
 // CQP is the control QP of one function and the tables only it touches.
@@ -62,10 +72,22 @@ type CQP struct {
 
 	live     bool
 	ctx      hostContext
+	head     uint32 // of the last doorbell
 	next     uint32 // index of the next WQE to execute
 	polarity uint64 // its valid bit
 
 	tables tables
+
+	ending    bool   // destroyed, but the data path may not be done with it
+	successor uint64 // while ending: the last value for PFPE_CCQPLOW
+
+	grace    Grace
+	lock     sync.Locker
+	parked   func() // what goes on when the data path is done
+	parkings uint64
+	waiting  bool // there is a goroutine in wait
+	waiters  sync.WaitGroup
+	closed   bool
 
 	high, status, tail, errCodes reg.Cells
 }
@@ -75,14 +97,23 @@ func New(c Config) *CQP {
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
-	q := &CQP{mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
+	if c.Grace == nil {
+		c.Grace = alwaysQuiet{}
+	}
+	if c.Lock == nil {
+		c.Lock = &sync.Mutex{}
+	}
+	q := &CQP{grace: c.Grace, lock: c.Lock, mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
 	q.Reset(reg.PFR)
 	return q
 }
 
-// Reset drops the control QP and its tables.
-func (c *CQP) Reset(reg.Domain) {
-	c.live, c.ctx, c.next, c.polarity = false, hostContext{}, 0, 1
+// Reset drops the control QP, its tables, and a command that waits.
+func (c *CQP) Reset(reg.Domain) { c.drop() }
+
+func (c *CQP) drop() {
+	c.live, c.ctx, c.head, c.next, c.polarity = false, hostContext{}, 0, 0, 1
+	c.ending, c.successor, c.parked = false, 0, nil
 	c.tables = newTables()
 }
 
@@ -161,14 +192,34 @@ func parseContext(addr uint64, b *[contextSize]byte) (hostContext, error) {
 	return h, nil
 }
 
-// setContext is a write of PFPE_CCQPLOW.
+// setContext is a write of PFPE_CCQPLOW. While a control QP is ending, the
+// value written last counts once it has ended; PFPE_CCQPSTATUS tells when.
 func (c *CQP) setContext(addr uint64) {
-	if c.live {
-		if addr != 0 {
-			c.emit(CreatedTwice{Old: c.ctx.addr, New: addr})
-		}
-		c.destroy()
+	if c.ending {
+		c.successor = addr
+		return
 	}
+	if !c.live {
+		c.begin(addr)
+		return
+	}
+	if addr != 0 {
+		c.emit(CreatedTwice{Old: c.ctx.addr, New: addr})
+	}
+	c.destroy()
+	if c.grace.Quiet() {
+		c.begin(addr)
+		return
+	}
+	c.ending, c.successor = true, addr
+	c.park(func() {
+		c.ending = false
+		c.begin(c.successor)
+	})
+}
+
+// begin makes a control QP from the context at addr; 0 means none.
+func (c *CQP) begin(addr uint64) {
 	if addr == 0 {
 		c.status.Set(0, 0)
 		return
@@ -229,7 +280,13 @@ func (c *CQP) doorbell(v uint32) {
 		c.emit(BadDoorbell{Head: head, Size: c.ctx.size})
 		return
 	}
-	for c.next != head {
+	c.head = head
+	c.run()
+}
+
+// run executes WQEs up to the doorbell, or up to one that has to wait.
+func (c *CQP) run() {
+	for c.parked == nil && c.next != c.head {
 		if !c.step() {
 			return
 		}
@@ -263,8 +320,24 @@ func (c *CQP) step() bool {
 		c.next, c.polarity = 0, c.polarity^1
 	}
 	res, err := c.execute(&w)
-	c.complete(&w, res, err)
+	if err == nil && res.grace && !c.grace.Quiet() {
+		c.park(func() {
+			c.finish(&w, res, nil)
+			c.run()
+		})
+		return true
+	}
+	c.finish(&w, res, err)
 	return true
+}
+
+// finish is the rest of a command once the data path is done with what it
+// unlinked.
+func (c *CQP) finish(w *wqe, res result, err error) {
+	if err == nil && res.then != nil {
+		res, err = res.then()
+	}
+	c.complete(w, res, err)
 }
 
 func (c *CQP) execute(w *wqe) (result, error) {
@@ -290,13 +363,10 @@ func (c *CQP) complete(w *wqe, res result, err error) {
 		tail |= tailOpErr
 		c.emit(OpFailed{Op: op, Err: err})
 	}
-	if c.queues.HasCQ(event.CCQ) {
-		w3 := uint64(op.Minor) | uint64(op.Major)<<16 | uint64(w.index)<<32
-		if err != nil {
-			w3 |= 1 << 55
-		}
-		if err := c.queues.Complete(event.CCQ, event.CQE{0, c.ctx.qpctx, uint64(op.Value), w3}, true); err != nil {
-			c.emit(CompletionLost{Index: w.index, Err: err})
+	if ccq := c.queues.CQ(event.CCQ); ccq != nil {
+		e := event.Entry{Context: c.ctx.qpctx, Value: op.Value, Minor: op.Minor, Major: op.Major, WQE: uint16(w.index), Error: err != nil}
+		if !ccq.Post(e) {
+			c.emit(CompletionLost{Index: w.index})
 		}
 	}
 	c.tail.Set(0, tail)

@@ -2,7 +2,11 @@
 
 package cqp
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/vrnic/vrnic/devmodel/event"
+)
 
 // Op is the event of a completed command.
 type Op struct {
@@ -129,13 +133,10 @@ func (e RingUnreadable) String() string {
 }
 
 // CompletionLost is the event of a completion its CQ could not take.
-type CompletionLost struct {
-	Index uint32
-	Err   error
-}
+type CompletionLost struct{ Index uint32 }
 
 func (e CompletionLost) String() string {
-	return fmt.Sprintf("completion of CQP WQE %d lost: %v", e.Index, e.Err)
+	return fmt.Sprintf("completion of CQP WQE %d lost: CQ %d has stopped", e.Index, event.CCQ)
 }
 
 // SDInUse is the event of clearing a segment under a live object.

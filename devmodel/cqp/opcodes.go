@@ -23,6 +23,12 @@ func (w *wqe) flag(i, bit int) bool { return w.q[i]>>bit&1 != 0 }
 type result struct {
 	value uint32 // op_ret_val
 	minor uint16 // of FLUSH_WQES
+
+	// grace: the command took something away that the data path may still be
+	// using, and completes when it is not.
+	grace bool
+	// then, if not nil, does the rest of the command at that time.
+	then func() (result, error)
 }
 
 // opcode is one row of the command table.

@@ -116,7 +116,7 @@ func (c *CQP) updateSDs(w *wqe) (result, error) {
 			c.checkUnused(e.Index())
 		}
 	}
-	return result{}, c.hmc.UpdateSDs(entries)
+	return result{grace: true}, c.hmc.UpdateSDs(entries)
 }
 
 // checkUnused reports live objects whose backing a segment clear takes away.

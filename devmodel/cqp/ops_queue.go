@@ -58,7 +58,7 @@ func (c *CQP) destroyCQ(w *wqe) (result, error) {
 	for _, user := range c.qps.UsersOfCQ(w.cqID()) {
 		c.emit(CQInUse{CQ: w.cqID(), QP: user})
 	}
-	return result{}, c.queues.DestroyCQ(w.cqID())
+	return result{grace: true}, c.queues.DestroyCQ(w.cqID())
 }
 
 func (c *CQP) createCEQ(w *wqe) (result, error) {
@@ -116,13 +116,19 @@ func (c *CQP) createQP(w *wqe) (result, error) {
 }
 
 func (c *CQP) modifyQP(w *wqe) (result, error) {
-	return result{}, c.qps.Modify(qp.ModifyArgs{ID: w.qpID(), State: w.nextState(), CQNumbers: w.flag(3, 47)},
+	// In ERROR and SQD the QP starts nothing more; what it has begun ends first.
+	stops := w.nextState() == qp.Error || w.nextState() == qp.SQD
+	return result{grace: stops}, c.qps.Modify(qp.ModifyArgs{ID: w.qpID(), State: w.nextState(), CQNumbers: w.flag(3, 47)},
 		func() (qp.Context, error) { return c.context(w) })
 }
 
-func (c *CQP) destroyQP(w *wqe) (result, error) { return result{}, c.qps.Destroy(w.qpID()) }
+func (c *CQP) destroyQP(w *wqe) (result, error) {
+	return result{grace: true}, c.qps.Destroy(w.qpID())
+}
 
-func (c *CQP) suspendQP(w *wqe) (result, error) { return result{}, c.qps.Suspend(w.qpID()) }
+func (c *CQP) suspendQP(w *wqe) (result, error) {
+	return result{grace: true}, c.qps.Suspend(w.qpID())
+}
 
 func (c *CQP) resumeQP(w *wqe) (result, error) {
 	return result{}, c.qps.Resume(w.qpID(), uint16(w.bits(2, 9, 0)))
@@ -142,30 +148,40 @@ func (c *CQP) flushWQEs(w *wqe) (result, error) {
 	if !generate && !sq && !rq {
 		return result{}, fmt.Errorf("flush of no queue of QP %d: %w", w.qpID(), errParameter)
 	}
+	if !sq && !rq {
+		return result{}, c.generateAE(w)
+	}
 	args := qp.FlushArgs{ID: w.qpID(), SQ: sq, RQ: rq}
 	if w.flag(3, 60) {
 		args.SQCodes = &qp.Codes{Major: uint16(w.bits(2, 63, 48)), Minor: uint16(w.bits(2, 47, 32))}
 		args.RQCodes = &qp.Codes{Major: uint16(w.bits(2, 31, 16)), Minor: uint16(w.bits(2, 15, 0))}
 	}
-	var res result
-	if sq || rq {
-		gotSQ, gotRQ, err := c.qps.Flush(args)
-		if err != nil {
-			return result{}, err
+	// A flush CQE is the last one of its queue: the flush itself comes after
+	// all work begun before.
+	return result{grace: true, then: func() (result, error) {
+		res, err := c.flush(args)
+		if err == nil && generate {
+			err = c.generateAE(w)
 		}
-		switch {
-		case gotSQ && gotRQ:
-			res.minor = flushedBoth
-		case gotSQ:
-			res.minor = flushedSQ
-		case gotRQ:
-			res.minor = flushedRQ
-		}
+		return res, err
+	}}, nil
+}
+
+func (c *CQP) flush(args qp.FlushArgs) (result, error) {
+	sq, rq, err := c.qps.Flush(args)
+	switch {
+	case err != nil:
+		return result{}, err
+	case sq && rq:
+		return result{minor: flushedBoth}, nil
+	case sq:
+		return result{minor: flushedSQ}, nil
+	case rq:
+		return result{minor: flushedRQ}, nil
 	}
-	if generate {
-		if err := c.qps.Raise(w.qpID(), uint16(w.bits(1, 15, 0)), uint8(w.bits(1, 19, 16))); err != nil {
-			return result{}, err
-		}
-	}
-	return res, nil
+	return result{}, nil
+}
+
+func (c *CQP) generateAE(w *wqe) error {
+	return c.qps.Raise(w.qpID(), uint16(w.bits(1, 15, 0)), uint8(w.bits(1, 19, 16)))
 }

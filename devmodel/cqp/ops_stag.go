@@ -80,5 +80,5 @@ func (c *CQP) deallocSTag(w *wqe) (result, error) {
 	if err := c.regionOnly(w, "IRDMA_CQP_OP_DEALLOC_STAG"); err != nil {
 		return result{}, err
 	}
-	return result{}, c.mrs.Deallocate(w.stagIndex(), w.stagPD())
+	return result{grace: true}, c.mrs.Deallocate(w.stagIndex(), w.stagPD())
 }

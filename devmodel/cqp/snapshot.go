@@ -16,11 +16,12 @@ type Status struct {
 	Next     uint32 // index of the next WQE to execute
 	Polarity uint64 // its valid bit
 	Protocol uint8  // PROTOCOL_USED: 1 iWARP only, 2 RoCE only
+	Waiting  bool   // the command before Next waits for the data path
 }
 
 // Status tells about the control QP.
 func (c *CQP) Status() Status {
-	return Status{c.live, c.ctx.addr, c.ctx.ring, c.ctx.size, c.next, c.polarity, c.ctx.protocol}
+	return Status{c.live, c.ctx.addr, c.ctx.ring, c.ctx.size, c.next, c.polarity, c.ctx.protocol, c.parked != nil}
 }
 
 // ARP is an ARP table entry as a person reads it.

@@ -3,6 +3,7 @@
 package grace_test
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,9 @@ func TestWaitEndsWithTheStep(t *testing.T) {
 		d.Wait()
 		done <- over.Load()
 	}()
+	for !d.Waiting() {
+		runtime.Gosched()
+	}
 	d.Enter(0) // other shards come and go
 	d.Leave(0)
 	select {

@@ -5,11 +5,14 @@
 // them.
 //
 // Contract: one control lock per device is held by the caller around every
-// method and every register handler; nothing blocks. Interrupt causes are
-// fired and forgotten, after the entries they announce are in guest memory.
+// method but Close and every register handler. Only a reset blocks, until the data path is done
+// with what it ended. Interrupt causes are fired and forgotten, from any
+// goroutine, after the entries they announce are in guest memory.
 package rdma
 
 import (
+	"sync"
+
 	"github.com/vrnic/vrnic/devmodel/cqp"
 	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/hmc"
@@ -37,6 +40,9 @@ type Config struct {
 	PF   int               // the function's number; its HMC function too
 	MAC  func() [6]byte    // the port's address
 
+	Grace cqp.Grace   // tells when the data path is done; nil: there is none
+	Lock  sync.Locker // the control lock; needed with Grace
+
 	Profile hmc.Profile // zero value: hmc.SmallGuest
 }
 
@@ -47,16 +53,18 @@ type Engine struct {
 	qps    *qp.Table
 	mrs    *mr.Table
 	cqp    *cqp.CQP
+	grace  cqp.Grace
 }
 
 // New makes an engine as it is after a reset.
 func New(c Config) *Engine {
-	e := &Engine{}
+	e := &Engine{grace: c.Grace}
 	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, PF: c.PF, Profile: c.Profile})
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Buffers: e.hmc, Queues: e.queues, Emit: c.Emit})
 	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
-	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs})
+	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs,
+		Grace: c.Grace, Lock: c.Lock})
 	return e
 }
 
@@ -77,7 +85,14 @@ func (e *Engine) Reset(d reg.Domain) {
 	e.mrs.Reset(d)
 	e.queues.Reset(d)
 	e.hmc.Reset(d)
+	if e.grace != nil {
+		e.grace.Wait()
+	}
 }
+
+// Close ends the engine's goroutines. The caller does not hold the control
+// lock, and uses the engine no more.
+func (e *Engine) Close() { e.cqp.Close() }
 
 // Snapshot is the engine as `vrnic explain` shows it.
 type Snapshot struct {
