@@ -133,6 +133,17 @@ func (r *Region) pages() uint64 {
 	return (r.offset() + r.Length + 1<<r.PageShift - 1) >> r.PageShift
 }
 
+// listed is the number of consecutive PBLEs that First starts.
+func (r *Region) listed() uint64 {
+	switch r.Level {
+	case Flat:
+		return r.pages()
+	case TwoLevel:
+		return (r.pages() + leafEntries - 1) / leafEntries
+	}
+	return 0
+}
+
 // Entry is one STag. It never changes once in the table.
 type Entry struct {
 	Region
@@ -239,17 +250,14 @@ func (t *Table) checkRegion(r *Region) error {
 	if r.VABased && r.Length > 0 && r.Start+(r.Length-1) < r.Start {
 		return fmt.Errorf("region %#x+%#x wraps: %w", r.Start, r.Length, ErrParameter)
 	}
-	var entries uint64
 	switch r.Level {
 	case Contiguous:
 		return nil
-	case Flat:
-		entries = r.pages()
-	case TwoLevel:
-		entries = (r.pages() + leafEntries - 1) / leafEntries
+	case Flat, TwoLevel:
 	default:
 		return fmt.Errorf("LPBLSIZE %d: %w", r.Level, ErrParameter)
 	}
+	entries := r.listed()
 	if r.Length == 0 {
 		return fmt.Errorf("all of memory by a page list: %w", ErrParameter)
 	}
@@ -292,4 +300,22 @@ func (t *Table) Entries() []Entry {
 		}
 	}
 	return out
+}
+
+// Using returns an STag whose table entry, or whose page list (of two levels:
+// the upper one), lies in segment sd of the HMC: clearing it breaks the STag.
+func (t *Table) Using(sd uint32) (stag uint32, ok bool) {
+	for i := range t.entries {
+		e := t.entries[i].Load()
+		if e == nil {
+			continue
+		}
+		if t.hmc.Segment(hmc.MR, uint32(i)) == sd {
+			return e.STag(), true
+		}
+		if n := e.listed(); n > 0 && t.hmc.Segment(hmc.PBLE, e.First) <= sd && sd <= t.hmc.Segment(hmc.PBLE, e.First+uint32(n-1)) {
+			return e.STag(), true
+		}
+	}
+	return 0, false
 }

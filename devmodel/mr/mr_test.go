@@ -482,7 +482,7 @@ func TestHostilePageLists(t *testing.T) {
 		{"leaf at the last PBLE", TwoLevel, store, pbles - 1, 0, "", 0},
 		{"leaf behind", TwoLevel, store, pbles, Translation, "HMC range ", hmc.OICRHMCErr},
 		{"leaf of 32 bits", TwoLevel, store, 1<<32 - 1, Translation, "HMC range ", hmc.OICRHMCErr},
-		{"leaf with high bits", TwoLevel, store, 1<<32 | 0, Translation, "range ", 0},
+		{"leaf with high bits", TwoLevel, store, 1 << 32, Translation, "range ", 0},
 		{"leaf is -1", TwoLevel, store, ^uint64(0), Translation, "range ", 0},
 		{"root cleared", TwoLevel, clear, 0, Translation, "HMC unmapped ", hmc.OICRHMCErr},
 	} {
@@ -551,6 +551,24 @@ func TestListBehindSmallerPool(t *testing.T) {
 	}
 	if _, f := b.table.Resolve(nil, owner, r.STag(), 0, 4097, LocalRead, false); f == nil || f.Class != Translation {
 		t.Errorf("list behind the pool: %v", f)
+	}
+}
+
+func TestUsing(t *testing.T) {
+	b := newBench(t, true)
+	b.register(Region{Index: 3, PD: 1, Length: 4096, Level: Contiguous, PageShift: 12})
+	if s, ok := b.table.Using(0); !ok || s != 3<<8 {
+		t.Errorf("segment of the MR objects: %#x, %t", s, ok)
+	}
+	if s, ok := b.table.Using(b.sd); ok {
+		t.Errorf("segment of the PBLEs: STag %#x, which has none", s)
+	}
+	b.register(Region{Index: 4, PD: 1, Length: 3 * 4096, Level: Flat, First: 9, PageShift: 12})
+	if s, ok := b.table.Using(b.sd); !ok || s != 4<<8 {
+		t.Errorf("segment of the PBLEs: %#x, %t", s, ok)
+	}
+	if s, ok := b.table.Using(b.sd + 1); ok {
+		t.Errorf("segment behind: STag %#x", s)
 	}
 }
 
