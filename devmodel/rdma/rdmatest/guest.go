@@ -8,6 +8,8 @@ package rdmatest
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +60,10 @@ type Guest struct {
 	Engine *rdma.Engine
 	Space  *reg.Space
 
+	// Lock is the device's control lock. Write and Read take it. Who looks at
+	// what follows, or at the engine, while other goroutines run holds it.
+	Lock sync.Mutex
+
 	Events []any  // as emitted
 	CEQs   []int  // CEQ causes raised
 	AEQs   int    // AEQ causes raised
@@ -80,17 +86,24 @@ const CQPContext = 0xFFFF_8881_2345_6780
 
 const memorySize = 48 << 20
 
-// New makes a guest whose engine has the given profile.
-func New(t testing.TB, profile hmc.Profile) *Guest {
+// New makes a guest whose engine has the given profile and whatever else
+// options set.
+func New(t testing.TB, profile hmc.Profile, options ...func(*rdma.Config)) *Guest {
 	g := &Guest{T: t, Mem: Memory(t, memorySize), free: Base}
-	g.Engine = rdma.New(rdma.Config{
+	c := rdma.Config{
 		Mem:     g.Mem,
 		Emit:    func(e any) { g.Events = append(g.Events, e) },
 		CEQ:     func(n int) { g.CEQs = append(g.CEQs, n) },
 		AEQ:     func() { g.AEQs++ },
 		OICR:    func(b uint32) { g.OICR |= b },
+		Lock:    &g.Lock,
 		Profile: profile,
-	})
+	}
+	for _, o := range options {
+		o(&c)
+	}
+	g.Engine = rdma.New(c)
+	t.Cleanup(g.Engine.Close)
 	g.offsets = map[string]uint32{}
 	for _, r := range g.Engine.Registers() {
 		g.offsets[r.Name] = r.Offset
@@ -110,10 +123,32 @@ func (g *Guest) Alloc(size uint64) uint64 {
 }
 
 // Write writes a register by its kernel name.
-func (g *Guest) Write(name string, v uint32) { g.Space.Write32(g.offset(name), v) }
+func (g *Guest) Write(name string, v uint32) {
+	g.Lock.Lock()
+	defer g.Lock.Unlock()
+	g.Space.Write32(g.offset(name), v)
+}
 
 // Read reads a register by its kernel name.
-func (g *Guest) Read(name string) uint32 { return g.Space.Read32(g.offset(name)) }
+func (g *Guest) Read(name string) uint32 {
+	g.Lock.Lock()
+	defer g.Lock.Unlock()
+	return g.Space.Read32(g.offset(name))
+}
+
+// Snapshot copies the engine's objects.
+func (g *Guest) Snapshot() rdma.Snapshot {
+	g.Lock.Lock()
+	defer g.Lock.Unlock()
+	return g.Engine.Snapshot()
+}
+
+// Await returns when all commands rung for have completed.
+func (g *Guest) Await() {
+	for g.Read("PFPE_CQPTAIL")&0x7FF != g.head {
+		runtime.Gosched()
+	}
+}
 
 func (g *Guest) offset(name string) uint32 {
 	off, ok := g.offsets[name]
