@@ -24,7 +24,7 @@ const (
 )
 
 type bench struct {
-	*testing.T
+	testing.TB
 	mem    *guestmem.Memory
 	q      *event.Queues
 	space  *reg.Space
@@ -33,8 +33,8 @@ type bench struct {
 	aeqs   int
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{T: t, mem: rdmatest.Memory(t, 1<<20)}
+func newBench(t testing.TB) *bench {
+	b := &bench{TB: t, mem: rdmatest.Memory(t, 1<<20)}
 	emit := func(e any) { b.events = append(b.events, e) }
 	bufs := hmc.New(hmc.Config{Mem: b.mem, Emit: emit})
 	b.q = event.New(event.Config{Mem: b.mem, Buffers: bufs, Emit: emit,
