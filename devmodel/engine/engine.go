@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package engine runs the data path: a few shards, about one per processor,
+// on which tasks (queue pairs) take steps.
+//
+// Contract and traps:
+//   - A task is on at most one shard at a time, and a step is short: it copies
+//     at most 64 KiB and asks to be called again. Control operations wait for
+//     the step that runs, never for a queue of them.
+//   - A task scheduled by another task's step goes to the same shard: a
+//     message from one QP to the next costs no wake-up of a processor. Others
+//     go to their home shard.
+//   - Scheduling is never lost: a task scheduled while it runs runs again.
+//   - Every step is inside the grace domain: see package grace.
+//   - Timers are those of the Clock; with a ManualClock and without
+//     goroutines (Config.Manual) everything is deterministic.
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/grace"
+)
+
+// Runner is what a task does.
+type Runner interface {
+	// Step does a bounded piece of work and tells whether there is more. It
+	// runs on shard s, never twice at once.
+	Step(s *Shard) (again bool)
+}
+
+// Config of an Engine.
+type Config struct {
+	Shards int   // 0: one per processor
+	Clock  Clock // nil: RealClock
+	// Manual: one shard without a goroutine, run by Engine.Drain.
+	Manual bool
+}
+
+// Engine is a set of shards.
+type Engine struct {
+	clock  Clock
+	grace  *grace.Domain
+	shards []*Shard
+	timers timers
+	done   sync.WaitGroup
+}
+
+// New starts an engine. Close ends it.
+func New(c Config) *Engine {
+	if c.Clock == nil {
+		c.Clock = RealClock()
+	}
+	if c.Shards <= 0 {
+		c.Shards = runtime.GOMAXPROCS(0)
+	}
+	if c.Manual {
+		c.Shards = 1
+	}
+	e := &Engine{clock: c.Clock, grace: grace.New(c.Shards)}
+	e.timers.init(c.Clock)
+	for i := range c.Shards {
+		e.shards = append(e.shards, &Shard{engine: e, index: i, wake: make(chan struct{}, 1)})
+	}
+	if !c.Manual {
+		for _, s := range e.shards {
+			e.done.Add(1)
+			go s.loop()
+		}
+	}
+	return e
+}
+
+// Close ends the shards after the steps that run. Tasks still queued do not
+// run any more.
+func (e *Engine) Close() {
+	e.timers.stop()
+	for _, s := range e.shards {
+		s.close()
+	}
+	e.done.Wait()
+}
+
+// Clock is the engine's clock.
+func (e *Engine) Clock() Clock { return e.clock }
+
+// Grace is the domain in which the engine's steps run.
+func (e *Engine) Grace() *grace.Domain { return e.grace }
+
+// Drain runs a manual engine until no task is queued. It returns the number
+// of steps taken, at most limit.
+func (e *Engine) Drain(limit int) (steps int) {
+	s := e.shards[0]
+	for steps < limit {
+		t := s.pop()
+		if t == nil {
+			return steps
+		}
+		s.run(t)
+		steps++
+	}
+	return steps
+}
+
+// States of a task.
+const (
+	idle int32 = iota
+	queued
+	running
+	rerun // running, and scheduled meanwhile
+)
+
+// Task is something that runs on the shards. It is initialized once and not
+// copied.
+type Task struct {
+	engine *Engine
+	runner Runner
+	home   *Shard
+	state  atomic.Int32
+	next   *Task // in a shard's queue
+
+	deadline atomic.Int64 // when the task wants to run; 0: not
+	due      atomic.Int64 // under which time it is in the heap; 0: it is not
+	// Guarded by the timers' lock.
+	heapIndex int
+	inHeap    bool
+}
+
+// Init makes t a task of e. Tasks with the same number share a home shard.
+func (t *Task) Init(e *Engine, r Runner, number uint32) {
+	t.engine, t.runner = e, r
+	t.home = e.shards[number%uint32(len(e.shards))]
+}
+
+// Schedule makes the task run soon, on its home shard.
+func (t *Task) Schedule() { t.ScheduleOn(nil) }
+
+// ScheduleOn makes the task run soon, on s, which must be the shard whose
+// step is calling; nil means none.
+func (t *Task) ScheduleOn(s *Shard) {
+	for {
+		switch t.state.Load() {
+		case idle:
+			if !t.state.CompareAndSwap(idle, queued) {
+				continue
+			}
+			if s == nil {
+				s = t.home
+			}
+			s.push(t)
+			return
+		case running:
+			if !t.state.CompareAndSwap(running, rerun) {
+				continue
+			}
+			return
+		default:
+			return
+		}
+	}
+}
+
+// SetDeadline makes the task run at time at, as Engine.Clock tells it, or
+// soon after; 0 means not. Only the last one set counts. It is to be called
+// by one goroutine at a time.
+func (t *Task) SetDeadline(at time.Duration) {
+	t.deadline.Store(int64(at))
+	if at == 0 {
+		return
+	}
+	if due := t.due.Load(); due == 0 || int64(at) < due {
+		t.engine.timers.add(t, at)
+	}
+}
+
+// Shard is one lane of the engine.
+type Shard struct {
+	engine *Engine
+	index  int
+	wake   chan struct{}
+
+	mu         sync.Mutex
+	head, tail *Task
+	asleep     bool
+	closed     bool
+}
+
+func (s *Shard) push(t *Task) {
+	s.mu.Lock()
+	t.next = nil
+	if s.head == nil {
+		s.head = t
+	} else {
+		s.tail.next = t
+	}
+	s.tail = t
+	wake := s.asleep
+	s.asleep = false
+	s.mu.Unlock()
+	if wake {
+		s.wake <- struct{}{}
+	}
+}
+
+func (s *Shard) pop() *Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.head
+	if t != nil {
+		s.head, t.next = t.next, nil
+	}
+	return t
+}
+
+// next waits for a task; nil means the engine closes.
+func (s *Shard) nextTask() *Task {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return nil
+		}
+		if t := s.head; t != nil {
+			s.head, t.next = t.next, nil
+			s.mu.Unlock()
+			return t
+		}
+		s.asleep = true
+		s.mu.Unlock()
+		<-s.wake
+	}
+}
+
+func (s *Shard) close() {
+	s.mu.Lock()
+	s.closed = true
+	wake := s.asleep
+	s.asleep = false
+	s.mu.Unlock()
+	if wake {
+		s.wake <- struct{}{}
+	}
+}
+
+func (s *Shard) loop() {
+	defer s.engine.done.Done()
+	for t := s.nextTask(); t != nil; t = s.nextTask() {
+		s.run(t)
+	}
+}
+
+func (s *Shard) run(t *Task) {
+	t.state.Store(running)
+	s.engine.grace.Enter(s.index)
+	again := t.runner.Step(s)
+	s.engine.grace.Leave(s.index)
+	if again || !t.state.CompareAndSwap(running, idle) {
+		t.state.Store(queued)
+		s.push(t)
+	}
+}

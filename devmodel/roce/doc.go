@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package roce is the reliable connected transport of RoCEv2: the requester
+// and responder state machines of a queue pair.
+//
+// They work on runs: consecutive packets of one message, described together.
+// A run of n packets does exactly what n runs of one packet do, in PSNs,
+// completions, counters and memory; what cannot be told for all of them at
+// once (a fault in the middle) is done again packet by packet. So a megabyte
+// inside one process is a handful of steps, and a frame from a wire is a run
+// of one packet in the same machine.
+//
+// Payload travels as a reference (SGL), not as bytes: the side that receives
+// it copies, and translates addresses at the moment of the copy. A fault on
+// the sender's side of such a copy goes back to the sender, as its own local
+// error.
+//
+// Contract and traps:
+//   - An Endpoint is used by one goroutine at a time: its queue pair's step.
+//   - Handle only notes what is to be answered; Progress sends. The link may
+//     refuse a run; the Endpoint then goes on at the next Progress.
+//   - Completions are reported in send queue order, whatever the order in
+//     which the responses came.
+//   - PSNs are 24 bits and wrap. A read may take 2^23 of them: distances from
+//     the oldest unacknowledged PSN are unsigned.
+//   - Nothing here is retried for ever but RNR with count 7.
+package roce

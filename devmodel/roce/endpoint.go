@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roce
+
+import "time"
+
+// Endpoint is both sides of one queue pair's connection.
+type Endpoint struct {
+	Stats Stats
+
+	req requester
+	rsp responder
+}
+
+// New makes an Endpoint that neither sends nor receives yet.
+func New(h Host) *Endpoint {
+	e := &Endpoint{}
+	end := func(code Code, source Source, index uint32) {
+		e.Stop()
+		h.Fail(code, source, index)
+	}
+	e.req.host, e.req.stats, e.req.end = h, &e.Stats, end
+	e.rsp.host, e.rsp.stats, e.rsp.end = h, &e.Stats, end
+	return e
+}
+
+// StartResponder begins to take requests (RTR). ipv6 is for the counters.
+func (e *Endpoint) StartResponder(c ResponderConfig, ipv6 bool) {
+	e.Stats.ipv6 = ipv6
+	e.rsp.start(c)
+}
+
+// StartRequester begins to send (RTS).
+func (e *Endpoint) StartRequester(c RequesterConfig) { e.req.start(c) }
+
+// UpdateRequester takes over counts and limits; PSN and MTU stay.
+func (e *Endpoint) UpdateRequester(c RequesterConfig) { e.req.update(c) }
+
+// Stop ends both sides: nothing is sent or reported any more.
+func (e *Endpoint) Stop() { e.req.live, e.rsp.live = false, false }
+
+// Handle takes a run from the link. It may change the run.
+func (e *Endpoint) Handle(run *Run) {
+	switch run.Op {
+	case SourceFault:
+		if run.Response {
+			e.rsp.responseFault(run.PSN, run.Code)
+		} else {
+			e.req.sourceFault(run)
+		}
+		return
+	case Acknowledge, ReadResponse:
+		e.Stats.received(run)
+		if run.Op == Acknowledge {
+			e.req.acknowledge(run)
+		} else {
+			e.req.response(run)
+		}
+	default:
+		e.Stats.received(run)
+		e.rsp.request(run)
+	}
+}
+
+// Progress acts on passed deadlines and sends what can be sent: answers
+// first, they free the peer.
+func (e *Endpoint) Progress() {
+	e.req.expire()
+	e.rsp.answerAll()
+	e.req.transmit()
+}
+
+// Deadline is when Progress must be called again at the latest; 0: never.
+func (e *Endpoint) Deadline() time.Duration {
+	if !e.req.live {
+		return 0
+	}
+	return e.req.deadline
+}
+
+// Idle tells whether no WQE is in work.
+func (e *Endpoint) Idle() bool { return e.req.entries.len() == 0 }
+
+// Oldest is the oldest WQE in work, nil if none.
+func (e *Endpoint) Oldest() *WQE { return e.req.oldest() }
+
+// Drop forgets the WQEs in work, as a flush does.
+func (e *Endpoint) Drop() {
+	r := &e.req
+	r.entries.clear()
+	r.cur, r.flight, r.reads, r.deadline, r.resting = 0, 0, 0, 0, false
+	r.una, r.high = r.next, r.next
+}
+
+// PSNs are the next one to be sent new and the next one expected.
+func (e *Endpoint) PSNs() (send, expected uint32) { return e.req.next, e.rsp.epsn }
+
+// sourceFault takes the peer's news that it could not read a request's
+// payload. Everything before is executed.
+func (r *requester) sourceFault(run *Run) {
+	if !r.live || !r.outstanding(run.PSN) {
+		return
+	}
+	if r.ack(run.PSN - 1); r.live {
+		r.fail(run.Code)
+	}
+}

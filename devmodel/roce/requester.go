@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roce
+
+import "time"
+
+const (
+	// maxEntries bounds the WQEs in work: what a QP remembers at most.
+	maxEntries = 128
+	// ackEvery is how many packets a requester sends without asking for an
+	// acknowledgement.
+	ackEvery = 64
+	// maxOutstanding keeps PSNs comparable.
+	maxOutstanding = 1 << 23
+	minWindow      = 2 * ackEvery
+)
+
+// RequesterConfig is what a connection's sending side is made from.
+type RequesterConfig struct {
+	PSN     uint32 // first
+	MTU     uint32 // of the path
+	Retries uint8
+	// RNRRetries: 7 means for ever.
+	RNRRetries uint8
+	ORD        uint32 // reads outstanding
+	Window     uint32 // packets outstanding
+	Timeout    time.Duration
+}
+
+// entry is a WQE in work.
+type entry struct {
+	w        WQE
+	first, n uint32 // PSNs; local work has none
+	sent     uint32 // packets given to the link; a read's request: 0 or n
+	acked    uint32 // packets acknowledged, or responses placed
+	started  bool
+	done     bool
+}
+
+func (e *entry) read() bool { return e.w.Kind == KindRead }
+
+// requester is the sending side.
+type requester struct {
+	host  Host
+	stats *Stats
+	end   func(Code, Source, uint32)
+	cfg   RequesterConfig
+
+	live    bool
+	entries ring[entry] // oldest first
+	cur     int         // the first entry not sent completely
+	next    uint32      // PSN of the next new entry
+	una     uint32      // oldest PSN not acknowledged
+	high    uint32      // behind the newest PSN sent
+	flight  uint32      // packets outstanding; a read counts as one
+	reads   uint32      // reads begun and not done
+
+	retries, rnrs uint8
+	gap           bool          // a lost response was asked for again
+	resting       bool          // after an RNR NAK
+	deadline      time.Duration // of the rest or of the retransmission; 0: none
+
+	out Run
+}
+
+func (r *requester) start(cfg RequesterConfig) {
+	r.live, r.cfg = true, cfg
+	r.next, r.una, r.high = psn(cfg.PSN), psn(cfg.PSN), psn(cfg.PSN)
+	r.update(cfg)
+}
+
+// update takes over what may change in a live connection.
+func (r *requester) update(cfg RequesterConfig) {
+	r.cfg.Retries, r.cfg.RNRRetries, r.cfg.ORD = cfg.Retries, cfg.RNRRetries, cfg.ORD
+	r.cfg.Window, r.cfg.Timeout = max(cfg.Window, minWindow), cfg.Timeout
+}
+
+// oldest is the WQE that a flush or an error is about.
+func (r *requester) oldest() *WQE {
+	if r.entries.len() == 0 {
+		return nil
+	}
+	return &r.entries.at(0).w
+}
+
+// transmit sends what may be sent.
+func (r *requester) transmit() {
+	for r.live && !r.resting {
+		if r.cur == r.entries.len() {
+			if !r.fetch() {
+				break
+			}
+		}
+		e := r.entries.at(r.cur)
+		if e.done {
+			r.cur++
+			continue
+		}
+		if !e.started && !r.mayStart(e) {
+			break
+		}
+		if e.w.Fault != 0 {
+			if r.cur == 0 {
+				r.fail(e.w.Fault)
+			}
+			break
+		}
+		if !r.advance(e) {
+			break
+		}
+	}
+	r.watch()
+}
+
+// watch keeps the retransmission timer.
+func (r *requester) watch() {
+	switch {
+	case r.resting:
+	case !r.live || r.flight == 0:
+		r.deadline = 0
+	case r.deadline == 0:
+		r.deadline = r.host.Now() + r.cfg.Timeout
+	}
+}
+
+// fetch takes the next WQE from the host.
+func (r *requester) fetch() bool {
+	if r.entries.len() == maxEntries {
+		return false
+	}
+	if n := r.entries.len(); n > 0 && r.entries.at(n-1).w.Fault != 0 {
+		return false // nothing behind it is executed
+	}
+	e := r.entries.push()
+	e.first, e.n, e.sent, e.acked, e.started, e.done = r.next, 0, 0, 0, false, false
+	if !r.host.Fetch(&e.w) {
+		r.entries.drop()
+		return false
+	}
+	if e.w.Fault == 0 && e.w.Kind != KindLocal {
+		e.n = packets(e.w.Len, r.cfg.MTU)
+		r.next = psn(r.next + e.n)
+	}
+	return true
+}
+
+// mayStart tells whether everything that an entry waits for has come.
+func (r *requester) mayStart(e *entry) bool {
+	if e.w.LocalFence && r.cur > 0 || e.w.ReadFence && r.reads > 0 {
+		return false
+	}
+	if e.read() && e.w.Fault == 0 {
+		if r.cfg.ORD == 0 {
+			e.w.Fault = ReadWhileORDZero
+			return true
+		}
+		if r.reads >= r.cfg.ORD {
+			return false
+		}
+	}
+	return e.n == 0 || distance(r.una, e.first)+e.n <= maxOutstanding
+}
+
+// advance does the next piece of the entry at cur. It returns false if that
+// has to wait.
+func (r *requester) advance(e *entry) bool {
+	if e.w.Kind == KindLocal {
+		if e.w.Fault = r.host.Local(&e.w); e.w.Fault != 0 {
+			return true
+		}
+		e.started, e.done = true, true
+		r.cur++
+		r.retire()
+		return true
+	}
+	if r.flight >= r.cfg.Window {
+		return false
+	}
+	if e.read() {
+		return r.sendRead(e)
+	}
+	k := min(e.n-e.sent, r.cfg.Window-r.flight, MaxRunBytes/r.cfg.MTU, ackEvery-e.sent%ackEvery)
+	off := e.sent * r.cfg.MTU
+	o := &r.out
+	o.Op, o.First, o.Last = Send, e.sent == 0, e.sent+k == e.n
+	if e.w.Kind == KindWrite {
+		o.Op = Write
+	}
+	o.AckReq = o.Last || (e.sent+k)%ackEvery == 0
+	o.Solicited, o.HasImm, o.HasInv = e.w.Solicited, e.w.HasImm, e.w.HasInv
+	o.PSN, o.N, o.Size, o.Off = psn(e.first+e.sent), k, r.cfg.MTU, off
+	o.Bytes = uint32(min(uint64(k)*uint64(r.cfg.MTU), uint64(e.w.Len-off)))
+	o.VA, o.Key, o.DMALen, o.Imm, o.Inv = e.w.Addr, e.w.Key, e.w.Len, e.w.Imm, e.w.Inv
+	o.SGL = e.w.SGL
+	if !r.host.Transmit(o) {
+		return false
+	}
+	r.begun(e)
+	r.stats.sent(o, r.again(o.PSN, k))
+	e.sent += k
+	r.flight += k
+	if e.sent == e.n {
+		r.cur++
+	}
+	return true
+}
+
+// sendRead asks for what has not come of a read yet.
+func (r *requester) sendRead(e *entry) bool {
+	done := e.acked * r.cfg.MTU
+	o := &r.out
+	*o = Run{Op: ReadRequest, First: true, Last: true, AckReq: true, PSN: psn(e.first + e.acked), N: 1,
+		Size: r.cfg.MTU, VA: e.w.Addr + uint64(done), Key: e.w.Key, DMALen: e.w.Len - done}
+	if !r.host.Transmit(o) {
+		return false
+	}
+	r.begun(e)
+	r.stats.sent(o, r.again(o.PSN, e.n-e.acked))
+	e.sent = e.n
+	r.flight++
+	r.cur++
+	return true
+}
+
+// again notes n PSNs from p on as sent and tells how many of them were before.
+func (r *requester) again(p, n uint32) uint32 {
+	old := distance(r.una, r.high)
+	from := distance(r.una, p)
+	if from+n > old {
+		r.high = psn(p + n)
+	}
+	if from >= old {
+		return 0
+	}
+	return min(n, old-from)
+}
+
+func (r *requester) begun(e *entry) {
+	if e.started {
+		return
+	}
+	e.started = true
+	switch e.w.Kind {
+	case KindSend:
+		r.stats.OutSends++
+	case KindWrite:
+		r.stats.OutWrites++
+	case KindRead:
+		r.stats.OutReads++
+		r.reads++
+	}
+}
+
+// acknowledge takes an ACK or NAK.
+func (r *requester) acknowledge(run *Run) {
+	if !r.live {
+		return
+	}
+	switch run.Syndrome >> 5 {
+	case 0:
+		if r.outstanding(run.PSN) {
+			r.ack(run.PSN)
+		}
+	case 1:
+		r.notReady(run)
+	case 3:
+		if !r.outstanding(run.PSN) {
+			return
+		}
+		if r.ack(run.PSN - 1); !r.live {
+			return
+		}
+		switch run.Syndrome {
+		case synSequence:
+			if !r.resting {
+				r.retry()
+			}
+		case synInvalid:
+			r.fail(InvalidRequest)
+		case synAccess:
+			r.fail(RemoteAccess)
+		default:
+			r.fail(RemoteOperation)
+		}
+	}
+}
+
+// outstanding tells whether p was sent and is not acknowledged.
+func (r *requester) outstanding(p uint32) bool {
+	return distance(r.una, p) < distance(r.una, r.high)
+}
+
+// ack takes everything up to p as received.
+func (r *requester) ack(p uint32) {
+	p = psn(p)
+	if !r.outstanding(p) {
+		return
+	}
+	progress, lost := false, false
+	for i := range r.entries.len() {
+		e := r.entries.at(i)
+		if e.n == 0 || e.done {
+			continue
+		}
+		k := diff(p, e.first) + 1
+		if k <= 0 {
+			break
+		}
+		if e.read() {
+			lost = true // an acknowledgement does not overtake a response
+			break
+		}
+		if n := min(uint32(k), e.n); n > e.acked {
+			sent := max(e.sent, n)
+			r.flight -= (e.sent - e.acked)
+			r.flight += sent - n
+			e.sent, e.acked = sent, n
+			e.done = n == e.n
+			progress = true
+		}
+	}
+	r.settle(progress)
+	if lost && r.live {
+		r.lost()
+	}
+}
+
+// settle follows up on changed entries.
+func (r *requester) settle(progress bool) {
+	if progress {
+		r.retries, r.rnrs = 0, 0
+		if !r.resting {
+			r.deadline = 0 // and set anew while something is outstanding
+		}
+	}
+	for r.cur < r.entries.len() && r.entries.at(r.cur).done {
+		r.cur++
+	}
+	r.una = r.next
+	for i := range r.entries.len() {
+		if e := r.entries.at(i); e.n > 0 && !e.done {
+			r.una = psn(e.first + e.acked)
+			break
+		}
+	}
+	r.retire()
+}
+
+// retire completes what is done at the head of the queue.
+func (r *requester) retire() {
+	for r.live && r.entries.len() > 0 {
+		e := r.entries.at(0)
+		if !e.done {
+			return
+		}
+		if e.w.Signaled && !r.host.Completed(&e.w) {
+			r.fail(Catastrophic)
+			return
+		}
+		r.entries.pop()
+		r.cur--
+	}
+}
+
+// lost begins again where a read response is missing, once for each loss.
+func (r *requester) lost() {
+	if r.gap {
+		return
+	}
+	r.gap = true
+	r.retry()
+}
+
+// retry goes back to the oldest PSN not acknowledged.
+func (r *requester) retry() {
+	if r.retries++; r.retries > r.cfg.Retries {
+		r.fail(TooManyRetries)
+		return
+	}
+	r.goBack()
+}
+
+func (r *requester) goBack() {
+	r.flight, r.deadline = 0, 0
+	first := true
+	for i := range r.entries.len() {
+		e := r.entries.at(i)
+		if e.done {
+			continue
+		}
+		if first {
+			r.cur, first = i, false
+		}
+		if e.sent = e.acked; e.read() {
+			e.sent = 0
+		}
+	}
+}
+
+// notReady takes an RNR NAK: rest, then go on from its PSN.
+func (r *requester) notReady(run *Run) {
+	if !r.outstanding(run.PSN) || r.resting {
+		return
+	}
+	if r.ack(run.PSN - 1); !r.live {
+		return
+	}
+	if r.rnrs < 7 {
+		r.rnrs++
+	}
+	if r.cfg.RNRRetries < 7 && r.rnrs > r.cfg.RNRRetries {
+		r.fail(TooManyRNRs)
+		return
+	}
+	r.goBack()
+	r.resting = true
+	r.deadline = r.host.Now() + rnrTime(run.Syndrome)
+}
+
+// expire acts on a deadline that has passed.
+func (r *requester) expire() {
+	if !r.live || r.deadline == 0 || r.host.Now() < r.deadline {
+		return
+	}
+	r.deadline = 0
+	if r.resting {
+		r.resting = false
+		return
+	}
+	r.gap = false
+	r.retry()
+}
+
+// pendingRead is the oldest read that lacks responses.
+func (r *requester) pendingRead() *entry {
+	for i := range r.entries.len() {
+		if e := r.entries.at(i); e.read() && !e.done && e.started {
+			return e
+		}
+	}
+	return nil
+}
+
+// response takes read response packets.
+func (r *requester) response(run *Run) {
+	e := r.pendingRead()
+	if !r.live || e == nil {
+		return
+	}
+	want := psn(e.first + e.acked)
+	d := diff(run.PSN, want)
+	if distance(r.una, run.PSN) >= distance(r.una, r.high) && d >= 0 {
+		return // nobody asked for it
+	}
+	if d > 0 {
+		r.lost()
+		return
+	}
+	if d < 0 {
+		if uint32(-d) >= run.N {
+			return // seen
+		}
+		run.skip(uint32(-d))
+	}
+	// What comes before a read in the queue is done when its response is here.
+	if want != r.una {
+		if r.ack(want - 1); !r.live {
+			return
+		}
+		if e = r.pendingRead(); e == nil {
+			return
+		}
+	}
+	left := e.n - e.acked
+	if run.N > left || !run.well(r.cfg.MTU) && !r.shortFirst(run) || run.N == left != run.Last ||
+		run.Last && run.Bytes != e.w.Len-e.acked*r.cfg.MTU {
+		r.fail(ResponseLength)
+		return
+	}
+	placed, f := move(r.host, &e.w.SGL, e.acked*r.cfg.MTU, run)
+	if placed > 0 {
+		r.gap = false
+		e.acked += placed
+		if e.done = e.acked == e.n; e.done {
+			r.reads--
+			if e.sent > 0 {
+				r.flight--
+			}
+			e.sent = e.n
+		}
+		r.settle(true)
+	}
+	switch {
+	case !r.live || !f.failed():
+	case f.Gone:
+		r.gap = true // nothing is to be had by asking again
+	case f.Source:
+		r.gap = true
+		r.out = Run{Op: SourceFault, Response: true, PSN: psn(run.PSN + placed), N: 1, Code: f.Code}
+		r.host.Transmit(&r.out)
+	default:
+		r.fail(f.Code)
+	}
+}
+
+// shortFirst allows the empty response to what is left of a read whose first
+// packet came before.
+func (r *requester) shortFirst(run *Run) bool { return run.Last && run.Bytes == 0 && run.N == 1 }
+
+func (r *requester) fail(code Code) {
+	if r.live {
+		r.end(code, SourceSQ, r.oldest().Index)
+	}
+}
+
+// rnrTime is the rest that an RNR syndrome asks for.
+func rnrTime(syndrome uint8) time.Duration {
+	// In units of 10 µs, by timer code (IBTA, table "Encoding for RNR NAK
+	// Timer Field").
+	units := [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+		2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
+	return time.Duration(units[syndrome&0x1F]) * 10 * time.Microsecond
+}
