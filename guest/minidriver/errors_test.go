@@ -94,8 +94,10 @@ func TestCQPErrors(t *testing.T) {
 		return w
 	}
 	qp := func(id uint64, change func(w *WQE)) WQE {
-		q := &QP{r: r, ID: uint32(id), kind: qpTypeRC, sendCQ: r.gsiCQ, recvCQ: r.gsiCQ, qsHandle: r.ws.qsHandle,
-			ctx: spare.part(0, qpCtxSize), shadow: spare.part(4096, shadowSize), sq: spare.part(8192, 4096), rq: spare.part(12288, 4096)}
+		q := &QP{r: r, ID: uint32(id), kind: qpTypeRC, Cfg: QPConfig{Send: r.gsiCQ, Recv: r.gsiCQ}, qsHandle: r.ws.qsHandle,
+			ctx: spare.part(0, qpCtxSize), mem: extent{bufs: []*Buf{spare.part(4096, 32<<10)}}, rqOff: 4096, shadowOff: 8192}
+		q.sq.init(64)
+		q.rq.init(64, 0)
 		q.fillContext()
 		w := q.wqe(qpMACValid | qpCQNumValid | IRDMA_QP_STATE_IDLE<<qpStateBit)
 		if change != nil {
@@ -202,10 +204,10 @@ func TestFlush(t *testing.T) {
 		must(t, err)
 		must(t, qp.Connect(qp.ID))
 		for range test.sends {
-			qp.PostWrite()
+			must(t, qp.put(&SendWR{Signalled: true}))
 		}
 		for range test.receives {
-			qp.PostReceive()
+			must(t, qp.PostRecv(RecvWR{}))
 		}
 		c, err := qp.Modify(IRDMA_QP_STATE_ERROR)
 		must(t, err)
@@ -214,7 +216,7 @@ func TestFlush(t *testing.T) {
 		}
 		queues := min(test.sends, 1) + min(test.receives, 1)
 		for n := range queues {
-			cqe, ok := cq.Poll()
+			cqe, ok := cq.Next()
 			if !ok {
 				t.Fatalf("%+v: %d entries", test, n)
 			}
@@ -224,7 +226,7 @@ func TestFlush(t *testing.T) {
 				t.Errorf("%+v: entry %#x for QP %d with context %#x", test, cqe, qp.ID, qp.compCtx)
 			}
 		}
-		if cqe, ok := cq.Poll(); ok {
+		if cqe, ok := cq.Next(); ok {
 			t.Errorf("%+v: one entry too many: %#x", test, cqe)
 		}
 		must(t, qp.Destroy())

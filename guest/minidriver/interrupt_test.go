@@ -161,7 +161,7 @@ func TestCQEventAndAcknowledgement(t *testing.T) {
 		if _, err := m.f.wait(v); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := cq.Poll(); !ok {
+		if _, ok := cq.Next(); !ok {
 			t.Fatal("an event but no entry")
 		}
 		// Not serviced, so not acknowledged: arming and polling again and again
@@ -169,7 +169,7 @@ func TestCQEventAndAcknowledgement(t *testing.T) {
 		for range 4 {
 			cq.Arm(false)
 			flushOne(t, r, cq)
-			if _, ok := cq.Poll(); !ok {
+			if _, ok := cq.Next(); !ok {
 				t.Fatal("no entry after a flush")
 			}
 		}
@@ -186,7 +186,7 @@ func TestCQEventAndAcknowledgement(t *testing.T) {
 			t.Errorf("%d events, want 2", cq.Events)
 		}
 		for {
-			if _, ok := cq.Poll(); !ok {
+			if _, ok := cq.Next(); !ok {
 				break
 			}
 		}
@@ -223,7 +223,7 @@ func tryFlush(t *testing.T, r *IRDMA, cq *CQ) (Completion, error) {
 	qp, err := r.CreateQP(cq, cq)
 	must(t, err)
 	must(t, qp.Connect(qp.ID))
-	qp.PostReceive()
+	must(t, qp.PostRecv(RecvWR{}))
 	c, err := qp.Modify(IRDMA_QP_STATE_ERROR)
 	must(t, qp.Destroy())
 	return c, err

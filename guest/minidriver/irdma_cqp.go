@@ -11,6 +11,8 @@ const (
 	IRDMA_CQP_OP_DESTROY_QP           = 0x02
 	IRDMA_CQP_OP_CREATE_CQ            = 0x03
 	IRDMA_CQP_OP_DESTROY_CQ           = 0x05
+	IRDMA_CQP_OP_REG_MR               = 0x0a
+	IRDMA_CQP_OP_DEALLOC_STAG         = 0x0d
 	IRDMA_CQP_OP_MANAGE_ARP           = 0x0f
 	IRDMA_CQP_OP_QUERY_RDMA_FEATURES  = 0x12
 	IRDMA_CQP_OP_CREATE_CEQ           = 0x16

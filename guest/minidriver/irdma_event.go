@@ -189,41 +189,6 @@ func (r *IRDMA) scrub(q *CQ) {
 	}
 }
 
-// Poll takes one entry; ok is false if there is none.
-func (q *CQ) Poll() (cqe [4]uint64, ok bool) {
-	off := q.head * cqeSize
-	mem := q.mem[0]
-	if q.virtual {
-		mem, off = q.mem[off/pageSize], off%pageSize
-	}
-	cqe[3] = mem.Load64(off + 24)
-	if cqe[3]&eqeValid != q.polarity {
-		return cqe, false
-	}
-	for n := range 3 {
-		cqe[n] = mem.Load64(off + 8*n)
-	}
-	if q.head = (q.head + 1) % q.Size; q.head == 0 {
-		q.polarity ^= eqeValid
-	}
-	q.shadow.Store64(0, uint64(q.head))
-	return cqe, true
-}
-
-// Arm asks for an event: for the next entry, or for the next solicited one.
-func (q *CQ) Arm(solicited bool) {
-	v := q.shadow.Load64(32)
-	v = v&^uint64(armSeqMask|armNext) | (v+armSeqOne)&armSeqMask
-	if q.ID != 0 {
-		v |= armNextSE
-	}
-	if !solicited {
-		v |= armNext
-	}
-	q.shadow.Store64(32, v)
-	q.r.F.Write32(PFPE_CQARM, q.ID)
-}
-
 // createCCQ is hw.c:irdma_create_ccq: its first entry completes its creation.
 func (r *IRDMA) createCCQ() error {
 	// The CEQ's id is in the WQE before the CEQ exists.
@@ -264,7 +229,7 @@ func (r *IRDMA) pollCCQ(req *request) error {
 func (r *IRDMA) drainCCQ() (int, error) {
 	n := 0
 	for {
-		cqe, ok := r.ccq.Poll()
+		cqe, ok := r.ccq.Next()
 		if !ok {
 			return n, nil
 		}
@@ -407,14 +372,16 @@ func (r *IRDMA) processAEQ() error {
 		if w>>33&1 != 0 {
 			return broken("AEQ overflow")
 		}
-		r.AEs = append(r.AEs, AE{
+		ae := AE{
 			Context: ctx,
 			ID:      uint32(w&0x3ffff | w>>46&1<<18),
 			WQE:     uint16(w >> 18 & 0x7fff),
 			Code:    uint16(w >> 34 & 0xfff),
 			Source:  uint8(w >> 50 & 0xf),
 			State:   uint8(w >> 54 & 7),
-		})
+		}
+		r.AEs = append(r.AEs, ae)
+		r.react(ae)
 	}
 	if n > 0 {
 		r.F.Write32(PFPE_AEQALLOC, n)

@@ -32,6 +32,9 @@ type Kernel struct {
 	NodesBeforeQP      bool // work scheduler nodes before CREATE_QP
 	ErrorBeforeDestroy bool // MODIFY_QP to ERROR from IDLE on, not only from RTS
 	Binds              bool // QPs may bind memory windows
+	ElidesDoorbells    bool // rings a send queue only if the device waits where something was posted
+	LazyCQHead         bool // tells the device of most, not all heads of a CQ
+	KnowsRNRs          bool // has a status for too many RNR NAKs
 }
 
 // Linux61 is the ice and irdma of Linux 6.1.
@@ -49,6 +52,7 @@ func Linux61() Kernel {
 		CountsOOISC:       true,
 		EmptyObjectIsLast: true,
 		Binds:             true,
+		ElidesDoorbells:   true,
 	}
 }
 
@@ -88,6 +92,8 @@ func Linux73() Kernel {
 		CommitFPM:          208,
 		NodesBeforeQP:      true,
 		ErrorBeforeDestroy: true,
+		LazyCQHead:         true,
+		KnowsRNRs:          true,
 	}
 }
 

@@ -13,7 +13,7 @@ func pagedOptions() Options { return Options{NoLargePages: true} }
 // skipChunks makes further allocations come from a new chunk.
 func (r *IRDMA) skipChunks() {
 	for _, c := range r.pble.chunks {
-		c.used = c.count
+		c.mark(0, len(c.units), true)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestVirtualCQ(t *testing.T) {
 			}
 			for n := range size + 5 {
 				flushOne(t, r, cq)
-				cqe, ok := cq.Poll()
+				cqe, ok := cq.Next()
 				if !ok {
 					t.Fatalf("no entry %d of %d", n, size)
 				}
@@ -171,14 +171,14 @@ func TestCQOverflow(t *testing.T) {
 		for range size - 1 {
 			flushOne(t, r, cq)
 		}
-		first := cq.mem[0].Load64(8)
+		first := cq.mem[0].Load64(16)
 		for range 3 { // which the flush may report, too
 			if _, err := tryFlush(t, r, cq); err != nil && cqpError(err) == nil {
 				t.Fatal(err)
 			}
 		}
-		if got := cq.mem[0].Load64(8); got != first {
-			t.Errorf("the oldest entry was overwritten: context %#x, was %#x", got, first)
+		if got := cq.mem[0].Load64(16); got != first {
+			t.Errorf("the oldest entry was overwritten: QP word %#x, was %#x", got, first)
 		}
 		must(t, m.f.poll("asynchronous event", func() bool {
 			if len(r.AEs) == 0 {

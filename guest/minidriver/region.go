@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package minidriver
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+)
+
+// Page sizes of regions and of their registrations.
+const (
+	Page4K = 4 << 10
+	Page2M = 2 << 20
+)
+
+// Region is memory of a program: one run by the program's own addresses, in
+// pages that lie anywhere for the device.
+type Region struct {
+	VA       uint64 // of its first byte
+	Size     int
+	PageSize int
+
+	first int // offset of the first byte in the first page
+	pages []*Buf
+}
+
+// NewRegion allocates a region of size bytes at address va. Pages of 4 KiB lie
+// at random, those of 2 MiB where there is room.
+func (g *Guest) NewRegion(rnd *rand.Rand, va uint64, size, page int) (*Region, error) {
+	m := &Region{VA: va, Size: size, PageSize: page, first: int(va % uint64(page))}
+	for n := (m.first + size + page - 1) / page; len(m.pages) < n; {
+		b, err := g.randomPage(rnd)
+		if page != Page4K {
+			b, err = g.allocAligned(page)
+		}
+		if err != nil {
+			m.Free()
+			return nil, err
+		}
+		m.pages = append(m.pages, b)
+	}
+	return m, nil
+}
+
+// NewRun is NewRegion in one run of 4 KiB pages.
+func (g *Guest) NewRun(va uint64, size int) (*Region, error) {
+	m := &Region{VA: va, Size: size, PageSize: Page4K, first: int(va % Page4K)}
+	n := (m.first + size + Page4K - 1) / Page4K
+	b, err := g.Alloc(n * Page4K)
+	if err != nil {
+		return nil, err
+	}
+	for k := range n {
+		m.pages = append(m.pages, b.part(k*Page4K, Page4K))
+	}
+	return m, nil
+}
+
+// randomPage allocates a page, by chance if chance finds one.
+func (g *Guest) randomPage(rnd *rand.Rand) (*Buf, error) {
+	perBank := int(g.bank / pageSize)
+	for range 32 {
+		p := rnd.IntN(len(g.pages))
+		if at := p % perBank; at != 0 && at != perBank-1 && g.lastUsed(p-1, 3) < 0 {
+			return g.take(p, 1, pageSize), nil
+		}
+	}
+	return g.Alloc(pageSize)
+}
+
+// allocAligned allocates a run that is aligned to its own size for the device.
+func (g *Guest) allocAligned(size int) (*Buf, error) {
+	n, perBank := size/pageSize, int(g.bank/pageSize)
+	for k, iova := range banks {
+		skip := int((roundUp(iova, uint64(size)) - iova) / pageSize)
+		for at := skip; at+n < perBank; at += n {
+			if p := k*perBank + at; at > 0 && g.lastUsed(p-1, n+2) < 0 {
+				return g.take(p, n, size), nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("allocating an aligned run of %d bytes: %w", size, ErrNoMemory)
+}
+
+// Free gives the pages back; they are poison now.
+func (m *Region) Free() {
+	for _, b := range m.pages {
+		b.Free()
+	}
+	m.pages = nil
+}
+
+// chunks calls do for the pieces of [off, off+n), in order, until it says false.
+func (m *Region) chunks(off, n int, do func(at int, b []byte) bool) {
+	for at := 0; at < n; {
+		p := m.first + off + at
+		b := m.pages[p/m.PageSize].b[p%m.PageSize:]
+		b = b[:min(len(b), n-at)]
+		if !do(at, b) {
+			return
+		}
+		at += len(b)
+	}
+}
+
+// Write puts p at offset off.
+func (m *Region) Write(off int, p []byte) {
+	m.chunks(off, len(p), func(at int, b []byte) bool { copy(b, p[at:]); return true })
+}
+
+// Read fills p from offset off.
+func (m *Region) Read(off int, p []byte) {
+	m.chunks(off, len(p), func(at int, b []byte) bool { copy(p[at:], b); return true })
+}
+
+// Poison overwrites n bytes at off with poison.
+func (m *Region) Poison(off, n int) {
+	poison := m.pages[0].guest.poison
+	m.chunks(off, n, func(_ int, b []byte) bool {
+		for len(b) > 0 {
+			b = b[copy(b, poison):]
+		}
+		return true
+	})
+}
+
+// Differs returns the offset of the first byte that is not as in want, which is
+// what should be at off; -1 if there is none.
+func (m *Region) Differs(off int, want []byte) int {
+	found := -1
+	m.chunks(off, len(want), func(at int, b []byte) bool {
+		if bytes.Equal(b, want[at:at+len(b)]) {
+			return true
+		}
+		for k := range b {
+			if b[k] != want[at+k] {
+				found = off + at + k
+				break
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// addresses are those of the pages for the device.
+func (m *Region) addresses() []uint64 {
+	list := make([]uint64, len(m.pages))
+	for k, b := range m.pages {
+		list[k] = b.IOVA
+	}
+	return list
+}
+
+// extent is memory that is one run for its user; for the device it may be pages.
+type extent struct {
+	bufs  []*Buf
+	paged bool
+}
+
+func (e extent) at(off int) (*Buf, int) {
+	if e.paged {
+		return e.bufs[off/pageSize], off % pageSize
+	}
+	return e.bufs[0], off
+}
+
+// slice is memory that does not cross a page.
+func (e extent) slice(off, n int) []byte {
+	b, off := e.at(off)
+	return b.b[off : off+n : off+n]
+}
+
+func (e extent) load(off int) uint64 {
+	b, off := e.at(off)
+	return b.Load64(off)
+}
+
+func (e extent) store(off int, v uint64) {
+	b, off := e.at(off)
+	b.Store64(off, v)
+}
+
+func (e extent) iova(off int) uint64 {
+	b, off := e.at(off)
+	return b.IOVA + uint64(off)
+}
