@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/lan"
@@ -74,6 +75,7 @@ type Device struct {
 	fw     *fw.Firmware
 	lan    *lan.LAN
 	rdma   *rdma.Engine
+	engine *engine.Engine
 	system system
 	emit   func(any)
 }
@@ -94,8 +96,9 @@ func New(c Config) *Device {
 	mem := dma{&d.mem, d.config.BusMaster}
 	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue})
 	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan})
+	d.engine = engine.New(engine.Config{})
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
-		MAC: func() [6]byte { return c.MAC }})
+		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Lock: &d.mu})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	var ctx context.Context
 	ctx, d.stop = context.WithCancel(context.Background())
@@ -109,6 +112,8 @@ func New(c Config) *Device {
 // Close ends the card's goroutines and drops its maps.
 func (d *Device) Close() {
 	d.Detach()
+	d.rdma.Close()
+	d.engine.Close()
 	d.stop()
 	<-d.done
 }

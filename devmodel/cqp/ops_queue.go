@@ -118,8 +118,11 @@ func (c *CQP) createQP(w *wqe) (result, error) {
 func (c *CQP) modifyQP(w *wqe) (result, error) {
 	// In ERROR and SQD the QP starts nothing more; what it has begun ends first.
 	stops := w.nextState() == qp.Error || w.nextState() == qp.SQD
-	return result{grace: stops}, c.qps.Modify(qp.ModifyArgs{ID: w.qpID(), State: w.nextState(), CQNumbers: w.flag(3, 47)},
-		func() (qp.Context, error) { return c.context(w) })
+	args := qp.ModifyArgs{ID: w.qpID(), State: w.nextState(), CQNumbers: w.flag(3, 47)}
+	if w.flag(3, 59) {
+		args.ARP = c.tables.lookupARP
+	}
+	return result{grace: stops}, c.qps.Modify(args, func() (qp.Context, error) { return c.context(w) })
 }
 
 func (c *CQP) destroyQP(w *wqe) (result, error) {
@@ -158,6 +161,9 @@ func (c *CQP) flushWQEs(w *wqe) (result, error) {
 	}
 	// A flush CQE is the last one of its queue: the flush itself comes after
 	// all work begun before.
+	if err := c.qps.Halt(args.ID); err != nil {
+		return result{}, err
+	}
 	return result{grace: true, then: func() (result, error) {
 		res, err := c.flush(args)
 		if err == nil && generate {

@@ -68,6 +68,12 @@ func (c *CQP) manageARP(w *wqe) (result, error) {
 	return result{}, nil
 }
 
+// lookupARP finds the address of an ARP entry.
+func (t *tables) lookupARP(index uint16) (mac [6]byte, ok bool) {
+	mac, ok = t.arp[index]
+	return mac, ok
+}
+
 // localMACs is how many entries the index field of MANAGE_LOC_MAC_TABLE has.
 const localMACs = 64
 
@@ -238,10 +244,7 @@ func (c *CQP) destroyMulticast(w *wqe) (result, error) {
 	return result{}, nil
 }
 
-const (
-	statsInstances = 128
-	statsSize      = 1024
-)
+const statsInstances = 128
 
 func (c *CQP) manageStats(w *wqe) (result, error) {
 	if w.flag(3, 60) {
@@ -266,8 +269,7 @@ func (c *CQP) manageStats(w *wqe) (result, error) {
 	return result{}, fmt.Errorf("all %d statistics instances are taken: %w", statsInstances, errState)
 }
 
-// gatherStats writes the function's counters. There is no RDMA traffic that
-// could count, so all of them are zero.
+// gatherStats writes the function's counters.
 func (c *CQP) gatherStats(w *wqe) (result, error) {
 	if w.flag(3, 60) {
 		if err := c.checkFunction(w.bits(5, 15, 0)); err != nil {
@@ -277,6 +279,6 @@ func (c *CQP) gatherStats(w *wqe) (result, error) {
 	if i := uint8(w.bits(3, 6, 0)); w.flag(3, 61) && !c.tables.stats[i] {
 		return result{}, fmt.Errorf("statistics instance %d is not allocated: %w", i, errState)
 	}
-	var counters [statsSize]byte
+	counters := c.qps.Stats()
 	return result{}, c.mem.Write(w.q[4], counters[:])
 }

@@ -126,6 +126,16 @@ func (c *Context) ORD() uint8 { return uint8(c.bits(160, 7, 0)) }
 // IRDEncoded is IRDSIZE: 4, 16, 64, 128, 256 entries.
 func (c *Context) IRDEncoded() uint8 { return uint8(c.bits(160, 18, 16)) }
 
+// IRDEntries is how many reads of the peer may wait (utils.c:
+// irdma_sc_get_encoded_ird_size); codes without a meaning get the largest.
+func (c *Context) IRDEntries() uint32 {
+	sizes := [8]uint32{4, 16, 64, 128, 256, 256, 256, 256}
+	return sizes[c.IRDEncoded()]
+}
+
+// Window is CWNDROCE, the packets that may be outstanding.
+func (c *Context) Window() uint32 { return uint32(c.bits(112, 55, 32)) }
+
 // Privileged (PRIVEN) allows STag 0.
 func (c *Context) Privileged() bool { return c.flag(160, 25) }
 

@@ -1,30 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package qp holds the queue pairs as objects: what the driver said of them,
-// their state, and the flush of what is posted on them.
+// Package qp holds the queue pairs: what the driver said of them, their state,
+// their rings, and the step in which an engine shard moves their data.
 //
 // Contract and traps:
 //   - A QP acts on the copy of its context latched at the last state change:
 //     the driver rewrites the one in memory at every verb, also at those it
 //     issues no command for, and always with the initial PSNs.
 //   - Nothing tells the device what is posted but the valid bits of the WQEs,
-//     whose sense flips with every pass of the ring.
-//   - A flush writes one CQE per queue, for the oldest posted WQE, and none
-//     for a queue with nothing posted; software makes up the others.
-//   - QPs destroyed are never written for again.
-//   - The caller holds the device's control lock; nothing here locks.
+//     whose sense flips with every pass of the ring. The doorbell carries no
+//     index, and older drivers leave it out while the shadow tail lags: see
+//     send.go. The receive queue has no doorbell at all.
+//   - An error stops the QP and raises an asynchronous event; no completion
+//     tells of it. A flush then writes one CQE per queue, for the oldest WQE
+//     not completed, and none for a queue without; software makes up the
+//     others.
+//   - Methods of Table are called with the device's control lock held. Steps
+//     run without it, on any shard. Each QP has a lock: control operations
+//     and its own steps take it, nobody ever takes two, and CQ and event
+//     queue locks come after it.
+//   - Other QPs' steps may be copying from or to memory on a QP's behalf when
+//     its end returns. Destroy, a change to ERROR and Halt therefore ask for
+//     grace (package grace) before the driver is told.
 package qp
 
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/reg"
+	"github.com/vrnic/vrnic/devmodel/roce"
 )
 
-// Memory is what QPs need of guest memory.
+// Memory is what QPs need of guest memory for their queues.
 type Memory interface {
 	Read(iova uint64, p []byte) error
 	Load64(iova uint64) (uint64, error)
@@ -37,11 +52,21 @@ type Buffers interface {
 	At(b hmc.Buffer, off uint64) (uint64, error)
 }
 
-// Completer takes completions and events; *event.Queues does.
-type Completer interface {
-	HasCQ(id uint32) bool
-	Complete(cq uint32, e event.CQE, wanted bool) error
-	Raise(e event.AE)
+// CQ takes completions; *event.CQ does.
+type CQ interface {
+	Post(event.Entry) bool
+}
+
+// Queues has the CQs and takes asynchronous events.
+type Queues interface {
+	CQ(id uint32) CQ // nil: there is none
+	AE(event.AE)
+}
+
+// Regions checks and translates STags; *mr.Table does.
+type Regions interface {
+	Resolve(segs []mr.Segment, s mr.Subject, stag uint32, to uint64, n uint32, need mr.Access, remote bool) ([]mr.Segment, *mr.Fault)
+	Check(s mr.Subject, stag uint32, to, n uint64, need mr.Access, remote bool) *mr.Fault
 }
 
 // Errors of the operations on QPs.
@@ -74,6 +99,12 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
+// receives tells whether requests are taken in this state.
+func (s State) receives() bool { return s == RTR || s == RTS || s == SQD }
+
+// sends tells whether responses are taken in this state.
+func (s State) sends() bool { return s == RTS || s == SQD }
+
 // Type is the QPTYPE of a QP (user.h:enum irdma_qp_type order in the WQE).
 type Type uint8
 
@@ -95,63 +126,133 @@ func (t Type) String() string {
 // GSI is the number of the QP for general services.
 const GSI = 1
 
-// legal lists the state changes a MODIFY_QP may ask for; to ERROR it may
-// always (verbs.c:irdma_modify_qp_roce).
-var legal = map[State][]State{
-	Idle: {Idle, RTR},
-	RTR:  {RTS},
-	RTS:  {RTS, SQD},
-	SQD:  {RTS},
-}
-
-// queue is the device's place in a QP's ring.
-type queue struct {
-	buf      hmc.Buffer
-	stride   uint32 // bytes from one possible WQE to the next
-	slots    uint32
-	next     uint32 // slot of the next WQE
-	polarity uint64 // valid bit of this pass
-}
+// maxQPs bounds QP numbers: those an AEQE can carry.
+const maxQPs = 1 << 18
 
 // QP is one queue pair.
 type QP struct {
-	ID     uint32
-	Type   Type
-	State  State
-	Ctx    Context // latched copy
-	Shadow uint64  // guest address of the doorbell shadow area
-	Paused bool    // SUSPEND_QP
+	table *Table
+	id    uint32
+	typ   Type
+	task  engine.Task
+	inbox inbox
 
-	sq, rq queue
+	// Read by other QPs' steps, without mu.
+	address atomic.Pointer[address]
+	owner   owner
+
+	mu     sync.Mutex
+	state  State
+	dead   bool // destroyed, or its function reset
+	ctx    Context
+	shadow uint64 // guest address of the doorbell shadow area
+	paused bool   // SUSPEND_QP
+	drain  bool   // AE 0x0900 is due when nothing is in work
+
+	sq, rq         queue
+	tail           uint32 // HW_SQ_TAIL as last stored
+	receiving      bool   // a receive WQE is taken and not completed
+	receive        uint32 // its index in quanta
+	sendCQ, recvCQ CQ
+
+	// The data path's; nil before RTR and for UD.
+	ep     *roce.Endpoint
+	counts roce.Stats // as far as they are in the table's counters
+	shard  *engine.Shard
+	work   *scratch
 }
 
 // Config of a Table.
 type Config struct {
 	Mem     Memory
+	Payload *guestmem.Memory // where registered memory lies
+	MayDMA  func() bool      // whether the function may touch memory; nil: always
 	Buffers Buffers
-	Queues  Completer
-	Emit    func(any) // may be nil
+	Regions Regions
+	Queues  Queues
+	Engine  *engine.Engine
+	MAC     func() [6]byte // the port's own address
+	Timing  Timing         // zero value: DefaultTiming
+	Emit    func(any)      // may be nil
 }
 
 // Table is all QPs of one function.
 type Table struct {
-	mem  Memory
-	bufs Buffers
-	cqs  Completer
+	cfg  Config
 	emit func(any)
-	qps  map[uint32]*QP
+	qps  map[uint32]*QP // guarded by the control lock
+	// The same for steps, in pages.
+	pages [maxQPs / pageQPs]atomic.Pointer[page]
+
+	counters counters
 }
+
+const pageQPs = 512
+
+type page [pageQPs]atomic.Pointer[QP]
 
 // New makes a Table without a QP.
 func New(c Config) *Table {
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
-	return &Table{mem: c.Mem, bufs: c.Buffers, cqs: c.Queues, emit: c.Emit, qps: map[uint32]*QP{}}
+	if c.MayDMA == nil {
+		c.MayDMA = func() bool { return true }
+	}
+	if c.MAC == nil {
+		c.MAC = func() [6]byte { return [6]byte{} }
+	}
+	if c.Timing == (Timing{}) {
+		c.Timing = DefaultTiming()
+	}
+	return &Table{cfg: c, emit: c.Emit, qps: map[uint32]*QP{}}
 }
 
-// Reset drops every QP.
-func (t *Table) Reset(reg.Domain) { t.qps = map[uint32]*QP{} }
+// Reset ends every QP. When it returns no step of any of them touches memory
+// any more.
+func (t *Table) Reset(reg.Domain) {
+	for id := range t.qps {
+		t.unlink(id)
+	}
+	t.counters.reset()
+}
+
+// unlink makes a QP unreachable and ends it. When it returns, the QP's own
+// steps do nothing any more.
+func (t *Table) unlink(id uint32) {
+	q := t.qps[id]
+	delete(t.qps, id)
+	t.pages[id/pageQPs].Load()[id%pageQPs].Store(nil)
+	q.mu.Lock()
+	q.dead = true
+	q.disown()
+	q.stop()
+	q.count()
+	q.mu.Unlock()
+	q.inbox.close(nil)
+}
+
+// lookup finds a QP from any goroutine.
+func (t *Table) lookup(id uint32) *QP {
+	if id >= maxQPs {
+		return nil
+	}
+	p := t.pages[id/pageQPs].Load()
+	if p == nil {
+		return nil
+	}
+	return p[id%pageQPs].Load()
+}
+
+func (t *Table) link(q *QP) {
+	t.qps[q.id] = q
+	p := t.pages[q.id/pageQPs].Load()
+	if p == nil {
+		p = new(page)
+		t.pages[q.id/pageQPs].Store(p)
+	}
+	p[q.id%pageQPs].Store(q)
+}
 
 // Registers are the doorbells of QPs.
 func (t *Table) Registers() []reg.Row {
@@ -164,16 +265,15 @@ func (t *Table) Registers() []reg.Row {
 	}
 }
 
-// doorbell says that QP id has new send WQEs. In states without a requester
-// it changes nothing. Nothing executes WQEs yet, and that is said.
+// doorbell says that QP id has new send WQEs: its step looks. In states
+// without a requester that changes nothing.
 func (t *Table) doorbell(id uint32) {
 	q := t.qps[id]
-	switch {
-	case q == nil:
+	if q == nil {
 		t.emit(UnknownQP{QP: id})
-	case q.State == RTS:
-		t.emit(SendNotExecuted{QP: id})
+		return
 	}
+	q.task.Schedule()
 }
 
 // CreateArgs are the words of CREATE_QP beside the context.
@@ -193,7 +293,7 @@ func (t *Table) Create(a CreateArgs, ctx Context) error {
 	if a.Type != RoCERC && a.Type != RoCEUD {
 		return fmt.Errorf("QP %d of type %v in RoCE mode: %w", a.ID, a.Type, ErrParameter)
 	}
-	if a.ID == 0 || a.ID == GSI && a.Type != RoCEUD {
+	if a.ID == 0 || a.ID >= maxQPs || a.ID == GSI && a.Type != RoCEUD {
 		return fmt.Errorf("QP %d of type %v: %w", a.ID, a.Type, ErrParameter)
 	}
 	if a.State != Idle {
@@ -202,8 +302,8 @@ func (t *Table) Create(a CreateArgs, ctx Context) error {
 	if a.Shadow%8 != 0 {
 		return fmt.Errorf("shadow area of QP %d at %#x is not aligned: %w", a.ID, a.Shadow, ErrParameter)
 	}
-	q := &QP{ID: a.ID, Type: a.Type, State: Idle, Ctx: ctx, Shadow: a.Shadow}
-	if err := t.checkCQs(q.ID, &ctx); err != nil {
+	q := &QP{table: t, id: a.ID, typ: a.Type, state: Idle, ctx: ctx, shadow: a.Shadow}
+	if err := q.latchCQs(&ctx); err != nil {
 		return err
 	}
 	var err error
@@ -213,36 +313,22 @@ func (t *Table) Create(a CreateArgs, ctx Context) error {
 	if q.rq, err = t.newQueue(ctx.RQAddr(), ctx.RQQuanta()*quantum, ctx.RQWQESize(), a.Virtual); err != nil {
 		return fmt.Errorf("receive queue of QP %d: %w", a.ID, err)
 	}
-	t.qps[a.ID] = q
+	q.owner.table = t
+	q.task.Init(t.cfg.Engine, q, q.id)
+	t.link(q)
 	return nil
 }
 
-func (t *Table) newQueue(addr uint64, size, stride uint32, virtual bool) (queue, error) {
-	q := queue{buf: hmc.Buffer{Base: addr}, stride: stride, slots: size / stride, polarity: 1}
-	if virtual {
-		if addr >= 1<<28 {
-			return q, fmt.Errorf("PBLE index %#x: %w", addr, ErrParameter)
-		}
-		q.buf = hmc.Buffer{Virtual: true, First: uint32(addr)}
-	} else if addr%quantum != 0 {
-		return q, fmt.Errorf("base %#x is not aligned to a quantum: %w", addr, ErrParameter)
-	}
-	if q.slots == 0 {
-		return q, fmt.Errorf("%d bytes hold no WQE of %d: %w", size, stride, ErrParameter)
-	}
-	if err := t.bufs.Check(q.buf, uint64(size)); err != nil {
-		return q, fmt.Errorf("%w: %w", ErrParameter, err)
-	}
-	return q, nil
-}
-
-func (t *Table) checkCQs(id uint32, ctx *Context) error {
-	for _, cq := range []uint32{ctx.SendCQ(), ctx.RecvCQ()} {
-		if !t.cqs.HasCQ(cq) || cq == event.CCQ {
-			t.emit(UnknownCQ{QP: id, CQ: cq})
-			return fmt.Errorf("QP %d names CQ %d, which is none of its kind: %w", id, cq, ErrState)
+// latchCQs takes the CQs that a context names.
+func (q *QP) latchCQs(ctx *Context) error {
+	var cqs [2]CQ
+	for i, id := range []uint32{ctx.SendCQ(), ctx.RecvCQ()} {
+		if cqs[i] = q.table.cfg.Queues.CQ(id); cqs[i] == nil || id == event.CCQ {
+			q.table.emit(UnknownCQ{QP: q.id, CQ: id})
+			return fmt.Errorf("QP %d names CQ %d, which is none of its kind: %w", q.id, id, ErrState)
 		}
 	}
+	q.sendCQ, q.recvCQ = cqs[0], cqs[1]
 	return nil
 }
 
@@ -254,107 +340,26 @@ func (t *Table) find(id uint32) (*QP, error) {
 	return q, nil
 }
 
-// ModifyArgs are the words of MODIFY_QP beside the context.
-type ModifyArgs struct {
-	ID        uint32
-	State     State
-	CQNumbers bool // CQNUMVALID
-}
-
-// Modify changes a QP's state and takes over from the context what that
-// change allows. What hardware reloads is not known; this is what works with
-// contexts that always carry the initial PSNs.
-func (t *Table) Modify(a ModifyArgs, read func() (Context, error)) error {
-	q, err := t.find(a.ID)
-	if err != nil {
-		return err
-	}
-	if a.State == Error {
-		q.State = Error
-		return nil
-	}
-	if !allowed(q.State, a.State) {
-		t.emit(IllegalTransition{QP: q.ID, From: q.State, To: a.State})
-		return fmt.Errorf("QP %d cannot go from %v to %v: %w", q.ID, q.State, a.State, ErrState)
-	}
-	if a.State == SQD {
-		// Nothing is ever in flight here: it is drained.
-		q.State = SQD
-		t.raiseSuspended(q)
-		return nil
-	}
-	ctx, err := read()
-	if err != nil {
-		return err
-	}
-	if ctx.geometryDiffers(&q.Ctx) {
-		t.emit(GeometryChanged{QP: q.ID})
-	}
-	if !a.CQNumbers {
-		ctx.keepWords(&q.Ctx, 136)
-	} else if err := t.checkCQs(q.ID, &ctx); err != nil {
-		return err
-	}
-	switch {
-	case a.State == RTS && q.State == RTR:
-		ctx.keepWords(&q.Ctx, 88) // packets may have come since RTR
-	case a.State == RTS:
-		ctx.keepWords(&q.Ctx, 80, 88, 96)
-	}
-	q.Ctx, q.State = ctx, a.State
-	return nil
-}
-
-func allowed(from, to State) bool {
-	for _, s := range legal[from] {
-		if s == to {
-			return true
-		}
-	}
-	return false
-}
-
-// Destroy removes a QP.
+// Destroy removes a QP. Nothing is written for it any more, but others may
+// still read its memory until grace.
 func (t *Table) Destroy(id uint32) error {
-	q, err := t.find(id)
-	if err != nil {
+	if _, err := t.find(id); err != nil {
 		return err
 	}
-	delete(t.qps, q.ID)
+	t.unlink(id)
 	return nil
 }
 
-// Suspend stops a QP's requester and tells when it is drained, which is at
-// once.
-func (t *Table) Suspend(id uint32) error {
-	q, err := t.find(id)
-	if err != nil {
-		return err
-	}
-	q.Paused = true
-	t.raiseSuspended(q)
-	return nil
-}
+// disown makes payload that the QP has sent, and nobody has copied yet, as
+// good as lost.
+func (q *QP) disown() { q.owner.generation.Add(1) }
 
-// Resume lets a suspended QP go on, under another scheduler leaf.
-func (t *Table) Resume(id uint32, qsHandle uint16) error {
-	q, err := t.find(id)
-	if err != nil {
-		return err
+// stop ends the data path of a QP. The caller holds mu.
+func (q *QP) stop() {
+	if q.ep != nil {
+		q.ep.Stop()
+		q.task.SetDeadline(0)
 	}
-	if !q.Paused {
-		return fmt.Errorf("QP %d is not suspended: %w", id, ErrState)
-	}
-	q.Paused = false
-	q.Ctx.setQSHandle(qsHandle)
-	return nil
-}
-
-// raiseSuspended reports state RTS: any other than IDLE or RTS would stop
-// the driver's kernel users from posting (verbs.c:irdma_post_send).
-func (t *Table) raiseSuspended(q *QP) {
-	t.cqs.Raise(event.AE{Code: event.AEQPSuspendComplete, Source: event.AESrcNone,
-		Context: q.Ctx.CompletionContext(), ID: q.ID, State: uint8(RTS)})
 }
 
 // Raise queues an asynchronous event about a QP on the driver's request.
@@ -363,15 +368,23 @@ func (t *Table) Raise(id uint32, code uint16, source uint8) error {
 	if err != nil {
 		return err
 	}
-	t.cqs.Raise(event.AE{Code: code, Source: source, Context: q.Ctx.CompletionContext(), ID: q.ID, State: uint8(q.State)})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.raise(code, source, 0)
 	return nil
+}
+
+// raise tells the driver of an event. The caller holds mu.
+func (q *QP) raise(code uint16, source uint8, index uint32) {
+	q.table.cfg.Queues.AE(event.AE{Code: code, Source: source, Context: q.ctx.CompletionContext(), ID: q.id,
+		WQE: uint16(index), State: uint8(q.state)})
 }
 
 // UsersOfCQ lists the QPs that complete to CQ id.
 func (t *Table) UsersOfCQ(id uint32) (users []uint32) {
 	for _, q := range t.qps {
-		if q.Ctx.SendCQ() == id || q.Ctx.RecvCQ() == id {
-			users = append(users, q.ID)
+		if q.ctx.SendCQ() == id || q.ctx.RecvCQ() == id {
+			users = append(users, q.id)
 		}
 	}
 	return users

@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/rdma/rdmatest"
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -23,30 +25,96 @@ const (
 	shadow = rdmatest.Base + 0x20000
 )
 
-// bench is a QP table with its completions recorded instead of written.
+// bench is a QP table with its completions recorded instead of written, and
+// an engine that runs when told to.
 type bench struct {
-	*testing.T
+	testing.TB
 	mem    *guestmem.Memory
+	engine *engine.Engine
+	clock  engine.ManualClock
 	table  *qp.Table
+	space  *reg.Space
 	events []any
-	cqes   map[uint32][]event.CQE
+	cqes   map[uint32][]event.Entry
 	aes    []event.AE
+	full   bool // CQs take no entry
+	quiet  bool // count completions, do not record them
+	posted int
+
+	regions map[uint32]region
 }
 
-func (b *bench) HasCQ(id uint32) bool { return id < 10 }
+// region is registered memory whose addresses are guest addresses.
+type region struct {
+	at, size uint64
+	pd       uint32
+	rights   mr.Access
+}
 
-func (b *bench) Complete(cq uint32, e event.CQE, _ bool) error {
-	b.cqes[cq] = append(b.cqes[cq], e)
+type recorder struct {
+	b  *bench
+	id uint32
+}
+
+func (r recorder) Post(e event.Entry) bool {
+	if r.b.full {
+		return false
+	}
+	if r.b.posted++; r.b.quiet {
+		return true
+	}
+	r.b.cqes[r.id] = append(r.b.cqes[r.id], e)
+	return true
+}
+
+func (b *bench) CQ(id uint32) qp.CQ {
+	if id < 10 {
+		return recorder{b, id}
+	}
 	return nil
 }
 
-func (b *bench) Raise(e event.AE) { b.aes = append(b.aes, e) }
+func (b *bench) AE(e event.AE) { b.aes = append(b.aes, e) }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{T: t, mem: rdmatest.Memory(t, 1<<20), cqes: map[uint32][]event.CQE{}}
-	emit := func(e any) { b.events = append(b.events, e) }
-	b.table = qp.New(qp.Config{Mem: b.mem, Buffers: hmc.New(hmc.Config{Mem: b.mem}), Queues: b, Emit: emit})
+func (b *bench) Check(s mr.Subject, stag uint32, to, n uint64, need mr.Access, remote bool) *mr.Fault {
+	r, ok := b.regions[stag]
+	switch {
+	case !ok:
+		return &mr.Fault{Code: mr.UnallocatedSTag}
+	case r.pd != s.PD:
+		return &mr.Fault{Code: mr.BadPD}
+	case to < r.at || to+n > r.at+r.size:
+		return &mr.Fault{Code: mr.Bounds}
+	case need&^r.rights != 0:
+		return &mr.Fault{Code: mr.Rights}
+	}
+	return nil
+}
+
+func (b *bench) Resolve(segs []mr.Segment, s mr.Subject, stag uint32, to uint64, n uint32, need mr.Access, remote bool) ([]mr.Segment, *mr.Fault) {
+	if f := b.Check(s, stag, to, uint64(n), need, remote); f != nil {
+		return segs, f
+	}
+	return append(segs, mr.Segment{IOVA: to, Len: n}), nil
+}
+
+var ownMAC = [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}
+
+func newBench(t testing.TB) *bench {
+	b := &bench{TB: t, mem: rdmatest.Memory(t, 4<<20), cqes: map[uint32][]event.Entry{}, regions: map[uint32]region{}}
+	b.engine = engine.New(engine.Config{Manual: true, Clock: &b.clock})
+	b.table = qp.New(qp.Config{Mem: b.mem, Payload: b.mem, Buffers: hmc.New(hmc.Config{Mem: b.mem}), Regions: b, Queues: b,
+		Engine: b.engine, MAC: func() [6]byte { return ownMAC }, Emit: func(e any) { b.events = append(b.events, e) }})
+	b.space = reg.NewSpace(8<<20, nil, b.table.Registers())
 	return b
+}
+
+// drain runs the engine until nothing is left to do.
+func (b *bench) drain() {
+	b.Helper()
+	if n := b.engine.Drain(100000); n == 100000 {
+		b.Fatal("the engine does not come to rest")
+	}
 }
 
 func (b *bench) ok(err error) {
@@ -265,9 +333,9 @@ func TestFlush(t *testing.T) {
 	if !s || !r {
 		t.Errorf("flushed %t %t, want both", s, r)
 	}
-	want := map[uint32][]event.CQE{
-		3: {{0, 0xFFFF888100001000, 3 << 32, 1<<62 | 3<<56 | 1<<55 | 2<<32 | 1<<16 | 8}},
-		4: {{0, 0xFFFF888100001000, 3 << 32, 1<<55 | 0<<32 | 1<<16 | 1}},
+	want := map[uint32][]event.Entry{
+		3: {{Context: 0xFFFF888100001000, QP: 3, WQE: 2, Op: 3, Major: 1, Minor: 8, SQ: true, Error: true}},
+		4: {{Context: 0xFFFF888100001000, QP: 3, Major: 1, Minor: 1, Error: true}},
 	}
 	if diff := cmp.Diff(want, b.cqes); diff != "" {
 		t.Error(diff)
@@ -277,7 +345,7 @@ func TestFlush(t *testing.T) {
 	}
 
 	// Up to the end of the receive ring and once around: the sense flips.
-	b.cqes = map[uint32][]event.CQE{}
+	b.cqes = map[uint32][]event.Entry{}
 	for i := uint64(3); i < 8; i++ {
 		b.post(rq+64*i, valid)
 	}
@@ -285,11 +353,11 @@ func TestFlush(t *testing.T) {
 	b.post(rq, 0)
 	b.post(rq+64, 0)
 	flush(qp.FlushArgs{RQ: true})
-	var index []uint64
+	var index []uint16
 	for _, e := range b.cqes[4] {
-		index = append(index, e[3]>>32&0x7FFF)
+		index = append(index, e.WQE)
 	}
-	if diff := cmp.Diff([]uint64{6, 0}, index); diff != "" { // in quanta
+	if diff := cmp.Diff([]uint16{6, 0}, index); diff != "" { // in quanta
 		t.Errorf("WQE indices:\n%s", diff)
 	}
 	if i := b.table.QPs()[0].RQ; i.Next != 2 || i.Polarity != 0 {
@@ -315,11 +383,10 @@ func TestFlushOfFullRing(t *testing.T) {
 	}
 }
 
-func TestDoorbell(t *testing.T) {
+func TestDoorbellOfNoQP(t *testing.T) {
 	b := newBench(t)
-	space := reg.NewSpace(8<<20, nil, b.table.Registers())
 	b.create(3, qp.RoCERC)
-	ring := func() { space.Write32(0x504400, 3) }
+	ring := func() { b.space.Write32(0x504400, 3); b.drain() }
 	ring() // IDLE: nothing to do
 	b.ok(b.modify(3, qp.RTR, context()))
 	b.ok(b.modify(3, qp.RTS, context()))
@@ -328,9 +395,25 @@ func TestDoorbell(t *testing.T) {
 	ring()
 	b.ok(b.table.Destroy(3))
 	ring()
-	space.Write32(0x7F0000, 4) // the user programs' alias
-	want := []any{qp.SendNotExecuted{QP: 3}, qp.UnknownQP{QP: 3}, qp.UnknownQP{QP: 4}}
+	b.space.Write32(0x7F0000, 4) // the user programs' alias
+	want := []any{qp.UnknownQP{QP: 3}, qp.UnknownQP{QP: 4}}
 	if diff := cmp.Diff(want, b.events); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Datagram QPs are objects only: what is posted on them is said.
+func TestDatagramsAreNotSent(t *testing.T) {
+	b := newBench(t)
+	b.create(1, qp.RoCEUD)
+	b.ok(b.modify(1, qp.RTR, context()))
+	b.ok(b.modify(1, qp.RTS, context()))
+	b.space.Write32(0x504400, 1)
+	b.drain()
+	b.post(sq, 1<<63|3<<32)
+	b.space.Write32(0x504400, 1)
+	b.drain()
+	if diff := cmp.Diff([]any{qp.SendNotExecuted{QP: 1, Opcode: 3, Name: "SEND"}}, b.events); diff != "" {
 		t.Error(diff)
 	}
 }

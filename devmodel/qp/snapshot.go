@@ -49,14 +49,27 @@ func (r *queue) info() Ring {
 func (t *Table) QPs() []Info {
 	out := []Info{}
 	for _, q := range t.qps {
-		c := &q.Ctx
-		out = append(out, Info{
-			ID: q.ID, Type: q.Type.String(), State: q.State.String(), PD: c.PD(), SendCQ: c.SendCQ(), RecvCQ: c.RecvCQ(),
-			PathMTU: c.PathMTU(), DestQP: c.DestQP(), QKey: c.QKey(), PKey: c.PKey(), ARPIndex: c.ARPIndex(),
-			QSHandle: c.QSHandle(), SendPSN: c.SendPSN(), RecvPSN: c.ExpectedPSN(),
-			Privileged: c.Privileged(), Suspended: q.Paused, SQ: q.sq.info(), RQ: q.rq.info(),
-		})
+		out = append(out, q.info())
 	}
 	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
 	return out
+}
+
+func (q *QP) info() Info {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := &q.ctx
+	i := Info{
+		ID: q.id, Type: q.typ.String(), State: q.state.String(), PD: c.PD(), SendCQ: c.SendCQ(), RecvCQ: c.RecvCQ(),
+		PathMTU: c.PathMTU(), DestQP: c.DestQP(), QKey: c.QKey(), PKey: c.PKey(), ARPIndex: c.ARPIndex(),
+		QSHandle: c.QSHandle(), SendPSN: c.SendPSN(), RecvPSN: c.ExpectedPSN(),
+		Privileged: c.Privileged(), Suspended: q.paused, SQ: q.sq.info(), RQ: q.rq.info(),
+	}
+	if q.ep != nil {
+		send, expected := q.ep.PSNs()
+		if i.RecvPSN = expected; q.state != RTR {
+			i.SendPSN = send
+		}
+	}
+	return i
 }

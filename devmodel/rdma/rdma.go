@@ -5,7 +5,8 @@
 // them.
 //
 // Contract: one control lock per device is held by the caller around every
-// method but Close and every register handler. Only a reset blocks, until the data path is done
+// method but Close and every register handler. Data moves on the shards of an
+// engine, outside that lock. Only a reset blocks, until the data path is done
 // with what it ended. Interrupt causes are fired and forgotten, from any
 // goroutine, after the entries they announce are in guest memory.
 package rdma
@@ -14,7 +15,9 @@ import (
 	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/cqp"
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/qp"
@@ -40,8 +43,14 @@ type Config struct {
 	PF   int               // the function's number; its HMC function too
 	MAC  func() [6]byte    // the port's address
 
-	Grace cqp.Grace   // tells when the data path is done; nil: there is none
-	Lock  sync.Locker // the control lock; needed with Grace
+	// Payload is the memory behind Mem, for copies from guest to guest.
+	Payload *guestmem.Memory
+	MayDMA  func() bool    // whether the function may touch memory; nil: always
+	Engine  *engine.Engine // runs the QPs; nil: a manual one, for tests of the control plane
+	Timing  qp.Timing      // zero value: qp.DefaultTiming
+
+	Grace cqp.Grace   // tells when the data path is done; nil: that of Engine
+	Lock  sync.Locker // the control lock
 
 	Profile hmc.Profile // zero value: hmc.SmallGuest
 }
@@ -58,14 +67,31 @@ type Engine struct {
 
 // New makes an engine as it is after a reset.
 func New(c Config) *Engine {
+	if c.Engine == nil {
+		c.Engine = engine.New(engine.Config{Manual: true})
+	}
+	if c.Grace == nil {
+		c.Grace = c.Engine.Grace()
+	}
 	e := &Engine{grace: c.Grace}
 	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, PF: c.PF, Profile: c.Profile})
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
-	e.qps = qp.New(qp.Config{Mem: c.Mem, Buffers: e.hmc, Queues: e.queues, Emit: c.Emit})
 	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
+	e.qps = qp.New(qp.Config{Mem: c.Mem, Payload: c.Payload, MayDMA: c.MayDMA, Buffers: e.hmc, Regions: e.mrs,
+		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Timing: c.Timing, Emit: c.Emit})
 	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs,
 		Grace: c.Grace, Lock: c.Lock})
 	return e
+}
+
+// queues gives QPs their CQs.
+type queues struct{ *event.Queues }
+
+func (q queues) CQ(id uint32) qp.CQ {
+	if c := q.Queues.CQ(id); c != nil {
+		return c
+	}
+	return nil
 }
 
 // Registers are the rows of all parts.
@@ -85,9 +111,7 @@ func (e *Engine) Reset(d reg.Domain) {
 	e.mrs.Reset(d)
 	e.queues.Reset(d)
 	e.hmc.Reset(d)
-	if e.grace != nil {
-		e.grace.Wait()
-	}
+	e.grace.Wait()
 }
 
 // Close ends the engine's goroutines. The caller does not hold the control

@@ -133,7 +133,6 @@ func (n *node) Copy(dst *SGL, dstOff uint32, src *SGL, srcOff uint32, size uint3
 func (n *node) Transmit(r *Run) bool { return n.net.send(n.peer, r) }
 
 func (n *node) Fail(code Code, source Source, index uint32) {
-	n.gen++
 	n.fails = append(n.fails, fmt.Sprintf("AE %#04x source %d WQE %d", code, source, index))
 }
 

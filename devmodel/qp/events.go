@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp
+
+import "fmt"
+
+// UnknownQP is the event of a doorbell for a QP that does not exist.
+type UnknownQP struct{ QP uint32 }
+
+func (e UnknownQP) String() string {
+	return fmt.Sprintf("PFPE_WQEALLOC: QP %d does not exist", e.QP)
+}
+
+// SendNotExecuted is the event of a send WQE that this model does not
+// execute. Name is empty if no driver knows the opcode.
+type SendNotExecuted struct {
+	QP     uint32
+	Opcode uint8
+	Name   string
+	Index  uint32
+}
+
+func (e SendNotExecuted) String() string {
+	return fmt.Sprintf("send WQE %d of QP %d, opcode %#02x %s, is not executed", e.Index, e.QP, e.Opcode, e.Name)
+}
+
+// BadWQE is the event of a WQE whose header cannot be.
+type BadWQE struct {
+	QP      uint32
+	Receive bool
+	Index   uint32 // in quanta
+	Header  uint64
+	Why     string
+}
+
+func (e BadWQE) String() string {
+	return fmt.Sprintf("%s WQE %d of QP %d, header %#016x: %s", queueName(e.Receive), e.Index, e.QP, e.Header, e.Why)
+}
+
+// QueueUnreadable is the event of a ring or shadow area outside guest memory.
+type QueueUnreadable struct {
+	QP      uint32
+	Receive bool
+	Index   uint32
+	Err     error
+}
+
+func (e QueueUnreadable) String() string {
+	return fmt.Sprintf("%s queue of QP %d at WQE %d: %v", queueName(e.Receive), e.QP, e.Index, e.Err)
+}
+
+func queueName(receive bool) string {
+	if receive {
+		return "receive"
+	}
+	return "send"
+}
+
+// UnknownCQ is the event of a QP context that names a CQ that does not exist.
+type UnknownCQ struct{ QP, CQ uint32 }
+
+func (e UnknownCQ) String() string {
+	return fmt.Sprintf("context of QP %d names CQ %d, which does not exist", e.QP, e.CQ)
+}
+
+// IllegalTransition is the event of a state change a QP cannot make.
+type IllegalTransition struct {
+	QP       uint32
+	From, To State
+}
+
+func (e IllegalTransition) String() string {
+	return fmt.Sprintf("MODIFY_QP %d from %v to %v", e.QP, e.From, e.To)
+}
+
+// GeometryChanged is the event of a context whose rings or completion
+// context are not those the QP was created with; the old ones stay in use.
+type GeometryChanged struct{ QP uint32 }
+
+func (e GeometryChanged) String() string {
+	return fmt.Sprintf("MODIFY_QP %d: context has other rings than at CREATE_QP", e.QP)
+}
+
+// FlushOutsideError is the event of FLUSH_WQES for a QP not in ERROR.
+type FlushOutsideError struct {
+	QP    uint32
+	State State
+}
+
+func (e FlushOutsideError) String() string {
+	return fmt.Sprintf("FLUSH_WQES of QP %d in state %v", e.QP, e.State)
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/roce"
+)
+
+// Timing is what a driver of this generation cannot set: the verbs'
+// attributes for it are dropped.
+type Timing struct {
+	// AckTimeout is how long a requester waits for an acknowledgement.
+	AckTimeout time.Duration
+	// RNRTimer is the code in RNR NAKs.
+	RNRTimer uint8
+}
+
+// DefaultTiming is far above the noise of an emulated system, and lets a peer
+// without receive buffers be asked again soon.
+func DefaultTiming() Timing { return Timing{AckTimeout: 500 * time.Millisecond, RNRTimer: 12} }
+
+// legal lists the state changes a MODIFY_QP may ask for; to ERROR it may
+// always (verbs.c:irdma_modify_qp_roce).
+var legal = map[State][]State{
+	Idle: {Idle, RTR},
+	RTR:  {RTS},
+	RTS:  {RTS, SQD},
+	SQD:  {RTS},
+}
+
+// ModifyArgs are the words of MODIFY_QP beside the context.
+type ModifyArgs struct {
+	ID        uint32
+	State     State
+	CQNumbers bool // CQNUMVALID
+	// ARP finds the destination's address by the context's ARP index; nil
+	// where the command does not say that the index is valid
+	// (ARPTABIDXVALID).
+	ARP func(index uint16) (mac [6]byte, ok bool)
+}
+
+// Modify changes a QP's state and takes over from the context what that
+// change allows. What hardware reloads is not known; this is what works with
+// contexts that always carry the initial PSNs.
+//
+// To ERROR, others may still read the QP's memory until grace.
+func (t *Table) Modify(a ModifyArgs, read func() (Context, error)) error {
+	q, err := t.find(a.ID)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a.State == Error {
+		q.state = Error
+		q.disown()
+		q.stop()
+		return nil
+	}
+	if !slices.Contains(legal[q.state], a.State) {
+		t.emit(IllegalTransition{QP: q.id, From: q.state, To: a.State})
+		return fmt.Errorf("QP %d cannot go from %v to %v: %w", q.id, q.state, a.State, ErrState)
+	}
+	if a.State == SQD {
+		q.state, q.drain = SQD, true
+		q.drained()
+		return nil
+	}
+	ctx, err := read()
+	if err != nil {
+		return err
+	}
+	return q.take(a, ctx)
+}
+
+// take moves a QP to a working state with a new context.
+func (q *QP) take(a ModifyArgs, ctx Context) error {
+	if ctx.geometryDiffers(&q.ctx) {
+		q.table.emit(GeometryChanged{QP: q.id})
+		ctx.keepWords(&q.ctx, 8, 16, 168)
+	}
+	if a.State != Idle && q.typ == RoCERC && !validMTU(ctx.PathMTU()) {
+		return fmt.Errorf("QP %d with SNDMSS %d: %w", q.id, ctx.PathMTU(), ErrParameter)
+	}
+	if !a.CQNumbers {
+		ctx.keepWords(&q.ctx, 136)
+	} else if err := q.latchCQs(&ctx); err != nil {
+		return err
+	}
+	old := q.state
+	switch {
+	case a.State == RTS && old == RTR:
+		ctx.keepWords(&q.ctx, 88) // packets may have come since RTR
+	case a.State == RTS:
+		ctx.keepWords(&q.ctx, 80, 88, 96)
+	}
+	q.ctx, q.state = ctx, a.State
+	if q.typ != RoCERC || a.State == Idle {
+		return nil
+	}
+	if a.State == RTR {
+		q.owner.subject = mr.Subject{PD: ctx.PD(), QP: q.id, Privileged: ctx.Privileged()}
+	}
+	q.route(a)
+	switch {
+	case a.State == RTR:
+		q.ep, q.work = roce.New(q), new(scratch)
+		q.ep.StartResponder(roce.ResponderConfig{PSN: ctx.ExpectedPSN(), MTU: ctx.PathMTU(),
+			Reads: ctx.IRDEntries(), RNRTimer: q.table.cfg.Timing.RNRTimer}, !ctx.IPv4())
+	case old == RTR:
+		q.ep.StartRequester(q.requester())
+	default:
+		q.drain = false
+		q.ep.UpdateRequester(q.requester())
+	}
+	q.task.Schedule() // work may be posted already
+	return nil
+}
+
+func (q *QP) requester() roce.RequesterConfig {
+	c := &q.ctx
+	return roce.RequesterConfig{PSN: c.SendPSN(), MTU: c.PathMTU(), Retries: c.RetryCount(), RNRRetries: c.RNRRetryCount(),
+		ORD: uint32(c.ORD()), Window: c.Window(), Timeout: q.table.cfg.Timing.AckTimeout}
+}
+
+// validMTU tells whether m is a path MTU of InfiniBand.
+func validMTU(m uint32) bool { return m >= 256 && m <= 4096 && m&(m-1) == 0 }
+
+// drained reports, once, that a QP that stops sending has nothing in work.
+// The caller holds mu.
+func (q *QP) drained() {
+	if !q.drain || q.ep != nil && !q.ep.Idle() {
+		return
+	}
+	q.drain = false
+	// Any state but IDLE or RTS would stop the driver's kernel users from
+	// posting (verbs.c:irdma_post_send).
+	q.table.cfg.Queues.AE(event.AE{Code: event.AEQPSuspendComplete, Source: event.AESrcNone,
+		Context: q.ctx.CompletionContext(), ID: q.id, State: uint8(RTS)})
+}
+
+// Suspend stops a QP's requester; an event tells when it is drained.
+func (t *Table) Suspend(id uint32) error {
+	q, err := t.find(id)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.paused, q.drain = true, true
+	q.drained()
+	return nil
+}
+
+// Resume lets a suspended QP go on, under another scheduler leaf.
+func (t *Table) Resume(id uint32, qsHandle uint16) error {
+	q, err := t.find(id)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.paused {
+		return fmt.Errorf("QP %d is not suspended: %w", id, ErrState)
+	}
+	q.paused, q.drain = false, false
+	q.ctx.setQSHandle(qsHandle)
+	q.task.Schedule()
+	return nil
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/guestmem"
+	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/roce"
+)
+
+// Bounds of one step.
+const (
+	stepBytes = roce.MaxRunBytes // copied
+	stepRuns  = 64
+)
+
+// scratch is what a working QP needs in its steps.
+type scratch struct {
+	in       roce.Run
+	wqe      words
+	dst, src []mr.Segment
+	inline   [roce.MaxInline]byte
+}
+
+// owner is a QP as the one whose memory a payload is in. The generation moves
+// on when the driver ends the QP: payload of an older one is not there any
+// more. A QP that fails by itself has sent what it has sent.
+type owner struct {
+	table      *Table
+	subject    mr.Subject // as it was at RTR
+	generation atomic.Uint32
+}
+
+// Step moves the QP's data: it takes runs from the inbox, copies their
+// payload, answers, and sends what is posted.
+func (q *QP) Step(s *engine.Shard) (again bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dead || q.ep == nil {
+		q.rest(s)
+		return false
+	}
+	q.shard = s
+	q.sq.forget()
+	q.rq.forget()
+	left := uint32(stepBytes)
+	in := &q.work.in
+	for range stepRuns {
+		if !q.inbox.take(in, left, s) {
+			break
+		}
+		left -= min(left, in.Bytes)
+		if in.IsResponse() && q.state.sends() || !in.IsResponse() && q.state.receives() {
+			q.ep.Handle(in)
+		}
+	}
+	if q.state.receives() {
+		q.ep.Progress()
+		q.drained()
+	}
+	q.task.SetDeadline(q.ep.Deadline())
+	q.count()
+	q.shard = nil
+	return !q.inbox.empty()
+}
+
+// rest is the step of a QP without a connection.
+func (q *QP) rest(s *engine.Shard) {
+	if q.dead {
+		q.inbox.close(s)
+		return
+	}
+	if q.typ != RoCEUD || q.state != RTS {
+		return
+	}
+	q.sq.forget()
+	if _, h, posted, err := q.table.header(&q.sq); err == nil && posted {
+		op := uint8(bits(h, 37, 32))
+		q.table.emit(SendNotExecuted{QP: q.id, Opcode: op, Name: operations[op].name, Index: q.sq.next})
+	}
+}
+
+// Now is the engine's time.
+func (q *QP) Now() time.Duration { return q.table.cfg.Engine.Clock().Now() }
+
+// List makes l a list of the QP's own, empty.
+func (q *QP) List(l *roce.SGL) {
+	l.Reset()
+	l.Owner, l.Generation = &q.owner, q.owner.generation.Load()
+}
+
+// Fail ends the connection: nothing is sent or completed any more, and the
+// driver is told, who then flushes.
+func (q *QP) Fail(code roce.Code, source roce.Source, index uint32) {
+	q.state = Error
+	q.stop()
+	q.raise(uint16(code), uint8(source), index)
+}
+
+// Copy moves payload of the peer into the QP's memory.
+func (q *QP) Copy(dst *roce.SGL, dstOff uint32, src *roce.SGL, srcOff uint32, n uint32) roce.Fault {
+	t := q.table
+	if !t.cfg.MayDMA() {
+		return roce.Fault{Code: roce.Catastrophic, Operation: true}
+	}
+	need := mr.LocalWrite
+	if dst.Remote {
+		need = mr.RemoteWrite
+	}
+	var f *mr.Fault
+	if q.work.dst, f = q.owner.resolve(q.work.dst[:0], dst, dstOff, n, need); f != nil {
+		return fault(f)
+	}
+	if src.Inline {
+		return q.copyInline(src, srcOff, n)
+	}
+	from, ok := src.Owner.(*owner)
+	if !ok || from.generation.Load() != src.Generation {
+		return roce.Fault{Gone: true}
+	}
+	need = mr.LocalRead
+	if src.Remote {
+		need = mr.RemoteRead
+	}
+	if q.work.src, f = from.resolve(q.work.src[:0], src, srcOff, n, need); f != nil {
+		x := fault(f)
+		x.Source = true
+		return x
+	}
+	err := guestmem.CopySegments(t.cfg.Payload, q.work.dst, from.table.cfg.Payload, q.work.src)
+	return memoryFault(err)
+}
+
+// memoryFault is the fault of addresses that lead outside guest memory.
+func memoryFault(err error) roce.Fault {
+	if err == nil {
+		return roce.Fault{}
+	}
+	var f *guestmem.Fault
+	return roce.Fault{Code: roce.Catastrophic, Operation: true, Source: errors.As(err, &f) && f.Op == "read"}
+}
+
+func (q *QP) copyInline(src *roce.SGL, off, n uint32) roce.Fault {
+	data := q.work.inline[:n]
+	src.InlineBytes(data, off)
+	for _, s := range q.work.dst {
+		if err := q.table.cfg.Payload.Write(s.IOVA, data[:s.Len]); err != nil {
+			return memoryFault(err)
+		}
+		data = data[s.Len:]
+	}
+	return roce.Fault{}
+}
+
+// resolve translates n bytes of a list from off on. Any goroutine may call
+// it.
+func (o *owner) resolve(segs []mr.Segment, l *roce.SGL, off, n uint32, need mr.Access) ([]mr.Segment, *mr.Fault) {
+	for n > 0 {
+		stag, addr, have, ok := l.Piece(off)
+		if !ok {
+			return segs, &mr.Fault{Code: mr.Bounds, Why: "the list is too short"}
+		}
+		c := min(n, have)
+		var f *mr.Fault
+		if segs, f = o.table.cfg.Regions.Resolve(segs, o.subject, stag, addr, c, need, l.Remote); f != nil {
+			return segs, f
+		}
+		off, n = off+c, n-c
+	}
+	return segs, nil
+}
