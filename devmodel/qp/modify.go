@@ -119,8 +119,16 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 		q.drain = false
 		q.ep.UpdateRequester(q.requester())
 	}
-	q.task.Schedule() // work may be posted already
+	q.wake()
 	return nil
+}
+
+// wake begins with what is posted already.
+func (q *QP) wake() {
+	q.sq.forget()
+	if _, _, posted, err := q.table.header(&q.sq); posted || err != nil {
+		q.task.Schedule()
+	}
 }
 
 func (q *QP) requester() roce.RequesterConfig {
@@ -171,6 +179,6 @@ func (t *Table) Resume(id uint32, qsHandle uint16) error {
 	}
 	q.paused, q.drain = false, false
 	q.ctx.setQSHandle(qsHandle)
-	q.task.Schedule()
+	q.wake()
 	return nil
 }
