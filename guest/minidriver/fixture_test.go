@@ -88,7 +88,12 @@ func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) 
 
 func newGuest(t *testing.T) *Guest {
 	t.Helper()
-	g, err := NewGuest(guestMiB)
+	return newGuestOf(t, guestMiB)
+}
+
+func newGuestOf(t *testing.T, size int) *Guest {
+	t.Helper()
+	g, err := NewGuest(size)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,8 +54,14 @@ func (m *machine) abandon() {
 // start serves one card and brings both drivers up on it.
 func start(t *testing.T, k Kernel, o Options) (*machine, *findings) {
 	t.Helper()
+	return startIn(t, newGuest(t), k, o)
+}
+
+// startIn is start in a given guest.
+func startIn(t *testing.T, g *Guest, k Kernel, o Options) (*machine, *findings) {
+	t.Helper()
 	ctx, sockets, complaints := cards(t, 1)
-	m, err := bringUp(plug(t, ctx, sockets[0]), k, o)
+	m, err := bringUp(attach(t, ctx, sockets[0], g), k, o)
 	must(t, err)
 	return m, complaints
 }

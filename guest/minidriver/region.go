@@ -29,11 +29,12 @@ type Region struct {
 // at random, those of 2 MiB where there is room.
 func (g *Guest) NewRegion(rnd *rand.Rand, va uint64, size, page int) (*Region, error) {
 	m := &Region{VA: va, Size: size, PageSize: page, first: int(va % uint64(page))}
+	alloc := func() (*Buf, error) { return g.allocAligned(page) }
+	if page == Page4K {
+		alloc = func() (*Buf, error) { return g.randomPage(rnd) }
+	}
 	for n := (m.first + size + page - 1) / page; len(m.pages) < n; {
-		b, err := g.randomPage(rnd)
-		if page != Page4K {
-			b, err = g.allocAligned(page)
-		}
+		b, err := alloc()
 		if err != nil {
 			m.Free()
 			return nil, err
@@ -52,16 +53,19 @@ func (g *Guest) NewRun(va uint64, size int) (*Region, error) {
 		return nil, err
 	}
 	for k := range n {
-		m.pages = append(m.pages, b.part(k*Page4K, Page4K))
+		page := b.part(k*Page4K, Page4K)
+		page.guest = g
+		m.pages = append(m.pages, page)
 	}
 	return m, nil
 }
 
-// randomPage allocates a page, by chance if chance finds one.
+// randomPage allocates a page, by chance if chance finds one; not in the first
+// bank, whose long runs are for larger pages.
 func (g *Guest) randomPage(rnd *rand.Rand) (*Buf, error) {
 	perBank := int(g.bank / pageSize)
 	for range 32 {
-		p := rnd.IntN(len(g.pages))
+		p := perBank + rnd.IntN(len(g.pages)-perBank)
 		if at := p % perBank; at != 0 && at != perBank-1 && g.lastUsed(p-1, 3) < 0 {
 			return g.take(p, 1, pageSize), nil
 		}
