@@ -94,6 +94,7 @@ func startSession(t *testing.T, e *env) *session {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.do("true") // the guest is up
 	return s
 }
 
@@ -186,11 +187,13 @@ func numbers(t *testing.T, text, pattern string, base int) (out []uint32) {
 	return out
 }
 
+// kernel asks the kernel. Memory that a program registers for its queues has
+// no STag and is shown with key 0.
 func (s *session) kernel() objects {
 	s.t.Helper()
 	return objects{
 		qps:   numbers(s.t, s.do("rdma resource show qp"), `lqpn (\d+)`, 10),
-		stags: numbers(s.t, s.do("rdma resource show mr"), `lkey (?:0x)?([0-9a-f]+)`, 16),
+		stags: numbers(s.t, s.do("rdma resource show mr"), `lkey 0x([1-9a-f][0-9a-f]*)`, 16),
 		cqs:   len(numbers(s.t, s.do("rdma resource show cq"), `cqn (\d+)`, 10)),
 	}
 }
@@ -214,8 +217,20 @@ func sameObjects(t *testing.T, e *env) {
 	if len(during.qps) != len(before.qps)+1 || len(during.stags) != len(before.stags)+1 || during.cqs != before.cqs+1 {
 		t.Errorf("a program with one QP, CQ and MR made %v out of %v", during, before)
 	}
-	if pd := strings.TrimSpace(s.do(`rdma resource show pd | grep -c "pid $s "`)); pd != "1" {
-		t.Errorf("the kernel shows %q PDs of the program", pd)
+	// A PD reaches the device with what uses it; the kernel numbers PDs its own
+	// way. Both must say that QP and MR share one, and no other QP has it.
+	pds := map[string][]uint32{}
+	for _, kind := range []string{"qp", "mr"} {
+		pds[kind] = numbers(t, s.do(`rdma resource show `+kind+` | grep "pid $s " | grep -v 'lkey 0x0 '`), `pdn (\d+)`, 10)
+	}
+	if len(pds["qp"]) != 1 || !slices.Equal(pds["qp"], pds["mr"]) {
+		t.Errorf("the kernel shows PDs %v", pds)
+	}
+	var qps, mrs []struct{ PD uint32 }
+	s.explain(&qps, "qp")
+	s.explain(&mrs, "mr")
+	if len(mrs) != 1 || len(qps) != 2 || qps[1].PD != mrs[0].PD || qps[0].PD == mrs[0].PD {
+		t.Errorf("the device has QPs in PDs %v, MRs in %v", qps, mrs)
 	}
 	s.do("kill $s; wait $s")
 	if after := s.device(); !after.equal(before) {
@@ -230,16 +245,25 @@ func sameBytes(t *testing.T, e *env) {
 	s := startSession(t, e)
 	s.do(waitingServer)
 	show := s.do(`rdma resource show mr | grep "pid $s "`)
-	m := regexp.MustCompile(`lkey (?:0x)?([0-9a-f]+).*iova (?:0x)?([0-9a-f]+).*mrlen (\d+)`).FindStringSubmatch(show)
+	m := regexp.MustCompile(`lkey (0x[1-9a-f][0-9a-f]*).*mrlen (\d+)`).FindStringSubmatch(show)
 	if m == nil {
 		t.Fatalf("rdma resource show mr: %q", show)
 	}
-	stag, iova := "0x"+m[1], "0x"+m[2]
-	n, err := strconv.Atoi(m[3])
+	stag := m[1]
+	n, err := strconv.Atoi(m[2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	n = min(n, 4096)
+	var regions []struct {
+		Start   uint64 `json:"start"`
+		VABased bool   `json:"va_based"`
+	}
+	s.explain(&regions, "mr", stag)
+	if len(regions) != 1 || !regions[0].VABased {
+		t.Fatalf("the device has %+v for STag %s", regions, stag)
+	}
+	iova := fmt.Sprintf("%#x", regions[0].Start)
 	own := func() string {
 		return strings.Join(strings.Fields(s.do(fmt.Sprintf(`dd if=/proc/$s/mem bs=1 skip=$((%s)) count=%d 2>/dev/null | od -An -v -tx1`, iova, n))), "")
 	}
