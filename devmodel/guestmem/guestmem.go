@@ -67,11 +67,14 @@ func (f *Fault) Error() string {
 }
 
 // Limits of one device's maps: a bound on what a client can make us hold.
-// QEMU with a virtual IOMMU maps page by page, up to 65535 maps.
+// QEMU with a virtual IOMMU maps page by page, up to 65535 maps, all of the
+// same few files.
 const (
 	pageSize   = 4096
 	maxMaps    = 65535
+	maxFiles   = 256
 	maxMapSize = 1 << 43 // 8 TiB
+	maxVirtual = 1 << 44 // of all files together
 )
 
 // region is one DMA map. host is nil when the client gave no descriptor: such
@@ -79,8 +82,22 @@ const (
 type region struct {
 	Range
 	host     []byte // the bytes of the range
-	mapped   []byte // what mmap returned, for munmap
+	file     *file
 	readable bool
+	writable bool
+}
+
+// file is a file behind maps. It is mapped once and as a whole, however many
+// DMA maps show parts of it: the kernel limits how many mappings a process
+// may have, and the whole process would suffer from a device at the limit.
+type file struct {
+	id    fileID
+	bytes []byte
+	refs  int // regions
+}
+
+type fileID struct {
+	dev, ino uint64
 	writable bool
 }
 
@@ -88,6 +105,8 @@ type region struct {
 type Memory struct {
 	mu      sync.RWMutex // held shared during every access, so that Unmap waits
 	regions []region     // sorted by start, disjoint
+	files   map[fileID]*file
+	virtual uint64 // bytes that files map
 }
 
 // Map adds [iova, iova+size), backed by f from file offset off on. A nil f
@@ -109,26 +128,26 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 		return fmt.Errorf("map of %#x bytes: %w", size, syscall.ENOSPC)
 	}
 	r := region{Range: rg, readable: readable, writable: writable}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.regions) >= maxMaps {
+		return fmt.Errorf("more than %d maps: %w", maxMaps, syscall.ENOSPC)
+	}
+	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].start > iova })
+	if i > 0 && m.regions[i-1].overlaps(rg) || i < len(m.regions) && m.regions[i].overlaps(rg) {
+		return fmt.Errorf("map %#x+%#x overlaps another: %w", iova, size, syscall.EEXIST)
+	}
 	if f != nil {
 		// Page alignment also keeps an aligned word inside one map, which the
 		// atomic accesses rely on.
 		if (iova|size|off)%pageSize != 0 {
 			return fmt.Errorf("map %#x+%#x at file offset %#x is not page-aligned: %w", iova, size, off, syscall.EINVAL)
 		}
-		if err := r.mmap(f, off); err != nil {
+		if r.file, err = m.open(f, off, size, writable); err != nil {
 			return err
 		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.regions) >= maxMaps {
-		r.munmap()
-		return fmt.Errorf("more than %d maps: %w", maxMaps, syscall.ENOSPC)
-	}
-	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].start > iova })
-	if i > 0 && m.regions[i-1].overlaps(rg) || i < len(m.regions) && m.regions[i].overlaps(rg) {
-		r.munmap()
-		return fmt.Errorf("map %#x+%#x overlaps another: %w", iova, size, syscall.EEXIST)
+		r.file.refs++
+		r.host = r.file.bytes[off : off+size : off+size]
 	}
 	m.regions = append(m.regions, region{})
 	copy(m.regions[i+1:], m.regions[i:])
@@ -136,42 +155,62 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 	return nil
 }
 
-// mmap maps the region's part of f. hugetlb files want offset and length
-// aligned to their page, so the map is widened to the file's block size.
-func (r *region) mmap(f *os.File, off uint64) error {
+// open returns the mapping of the file behind f, which holds off+size bytes.
+func (m *Memory) open(f *os.File, off, size uint64, writable bool) (*file, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("stat of DMA map descriptor: %w", err)
+		return nil, fmt.Errorf("stat of DMA map descriptor: %w", err)
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFREG && (off > uint64(st.Size) || r.size > uint64(st.Size)-off) {
-		return fmt.Errorf("DMA map of file offset %#x+%#x, but the file has %#x bytes: %w", off, r.size, st.Size, syscall.EINVAL)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("DMA map of something that is no regular file: %w", syscall.EINVAL)
 	}
-	align := uint64(os.Getpagesize())
-	if b := uint64(st.Blksize); b > align && b&(b-1) == 0 && b <= 1<<30 {
-		align = b
+	if off > uint64(st.Size) || size > uint64(st.Size)-off {
+		return nil, fmt.Errorf("DMA map of file offset %#x+%#x, but the file has %#x bytes: %w", off, size, st.Size, syscall.EINVAL)
 	}
-	lead := off % align
-	length := (lead + r.size + align - 1) &^ (align - 1)
-	if off > 1<<62 || length > 1<<62 {
-		return fmt.Errorf("DMA map at file offset %#x: %w", off, syscall.EINVAL)
+	id := fileID{uint64(st.Dev), st.Ino, writable}
+	if have := m.files[id]; have != nil && uint64(len(have.bytes)) >= off+size {
+		return have, nil
+	}
+	// hugetlb files want a length in whole pages of theirs.
+	length := uint64(st.Size)
+	if b := uint64(st.Blksize); b > pageSize && b&(b-1) == 0 && b <= 1<<30 {
+		length = (length + b - 1) &^ (b - 1)
+	}
+	if len(m.files) >= maxFiles || length > maxMapSize || m.virtual+length > maxVirtual {
+		return nil, fmt.Errorf("DMA map of another file of %#x bytes: %w", length, syscall.ENOSPC)
 	}
 	prot := unix.PROT_READ
-	if r.writable {
+	if writable {
 		prot |= unix.PROT_WRITE
 	}
-	b, err := unix.Mmap(int(f.Fd()), int64(off-lead), int(length), prot, unix.MAP_SHARED)
+	b, err := unix.Mmap(int(f.Fd()), 0, int(length), prot, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("mmap of %#x bytes of guest memory: %w", length, err)
+		return nil, fmt.Errorf("mmap of %#x bytes of guest memory: %w", length, err)
 	}
-	r.mapped, r.host = b, b[lead:lead+r.size:lead+r.size]
-	return nil
+	n := &file{id: id, bytes: b}
+	if m.files == nil {
+		m.files = map[fileID]*file{}
+	}
+	m.files[id] = n // a shorter mapping of it lives as long as its regions
+	m.virtual += length
+	return n, nil
 }
 
-func (r *region) munmap() {
-	if r.mapped != nil {
-		_ = unix.Munmap(r.mapped)
-		r.mapped, r.host = nil, nil
+// close ends a region's use of its file.
+func (m *Memory) close(r *region) {
+	f := r.file
+	if f == nil {
+		return
 	}
+	r.file, r.host = nil, nil
+	if f.refs--; f.refs > 0 {
+		return
+	}
+	if m.files[f.id] == f {
+		delete(m.files, f.id)
+	}
+	m.virtual -= uint64(len(f.bytes))
+	_ = unix.Munmap(f.bytes)
 }
 
 // Unmap drops every map that lies wholly inside [iova, iova+size) and returns
@@ -193,7 +232,7 @@ func (m *Memory) Unmap(iova, size uint64) error {
 	keep := m.regions[:0]
 	for i := range m.regions {
 		if m.regions[i].overlaps(rg) {
-			m.regions[i].munmap()
+			m.close(&m.regions[i])
 			continue
 		}
 		keep = append(keep, m.regions[i])
@@ -208,7 +247,7 @@ func (m *Memory) UnmapAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.regions {
-		m.regions[i].munmap()
+		m.close(&m.regions[i])
 	}
 	m.regions = nil
 }

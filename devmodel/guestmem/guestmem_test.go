@@ -246,3 +246,72 @@ func TestWordsAreLittleEndianAndShared(t *testing.T) {
 		t.Errorf("Load64 = %#x, %v", v, err)
 	}
 }
+
+// A client may map page by page, and the same page again and again, and the
+// process must not run out of mappings.
+func TestManyMapsOfOneFileAreOneMapping(t *testing.T) {
+	f := memfd(t, 4*4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	for i := range uint64(3000) {
+		if err := m.Map(i*0x2000, 4096, dup(t, f), i%4*4096, true, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(m.files) != 1 {
+		t.Errorf("%d mappings, want 1", len(m.files))
+	}
+	want, got := make([]byte, 8), make([]byte, 8)
+	if _, err := f.ReadAt(want, 3*4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Read(2999*0x2000, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("page 3 of the file reads % x, %v, want % x", got, err, want)
+	}
+	if err := m.Unmap(0, 2999*0x2000); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Read(2999*0x2000, got); err != nil {
+		t.Errorf("the last map went with the others: %v", err)
+	}
+	m.UnmapAll()
+	if len(m.files) != 0 || m.virtual != 0 {
+		t.Errorf("%d mappings of %d bytes are left", len(m.files), m.virtual)
+	}
+}
+
+func TestAGrownFileIsMappedAgain(t *testing.T) {
+	f := memfd(t, 4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	if err := m.Map(0, 4096, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(2 * 4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Map(0x10000, 4096, dup(t, f), 4096, true, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, iova := range []uint64{0, 0x10000} {
+		if err := m.Write(iova, []byte{1}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFilesAreBounded(t *testing.T) {
+	var m Memory
+	defer m.UnmapAll()
+	var err error
+	n := 0
+	for ; err == nil && n <= maxFiles; n++ {
+		f := memfd(t, 4096)
+		err = m.Map(uint64(n)*4096, 4096, f, 0, true, true)
+	}
+	if !errors.Is(err, syscall.ENOSPC) || n != maxFiles+1 {
+		t.Errorf("file %d: %v, want ENOSPC for file %d", n, err, maxFiles+1)
+	}
+}
