@@ -130,8 +130,14 @@ func serialNumber(mac [6]byte) uint64 {
 // Attach starts the life of the device with one client; signal sends the
 // message of an interrupt.
 func (d *Device) Attach(signal func(index, vector int)) {
+	d.emit(Attached{})
 	d.signal.Store(&signal)
 }
+
+// Attached is the event of a client taking the device.
+type Attached struct{}
+
+func (Attached) String() string { return "client attached" }
 
 // Detach ends it: power-on state, no maps, no DMA.
 func (d *Device) Detach() {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -36,28 +37,54 @@ type Response struct {
 	Data  json.RawMessage `json:"data,omitempty"`
 }
 
-// maxRequest bounds what a control client can make us hold.
-const maxRequest = 64 << 10
+// Limits on what control clients can make us hold.
+const (
+	maxRequest = 64 << 10
+	maxClients = 16
+	// idle is how long a client may say nothing; acceptPause the pause after a
+	// failed accept, for instance for want of descriptors.
+	idle        = 30 * time.Second
+	acceptPause = 100 * time.Millisecond
+)
 
-// serveControl answers control clients until ctx ends.
+// serveControl answers control clients until ctx ends. A client too many waits
+// for another to go.
 func (h *Host) serveControl(ctx context.Context, l net.Listener, logger hclog.Logger) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer l.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	room := make(chan struct{}, maxClients)
 	for {
-		c, err := l.Accept()
-		if err != nil {
-			if ctx.Err() == nil {
-				logger.Error("control socket", "error", err)
-			}
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
 			return
+		}
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			<-room
+			if errors.Is(err, net.ErrClosed) {
+				logger.Error("control socket", "error", err)
+				return
+			}
+			logger.Warn("control socket: accept failed", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
 		}
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
+			defer func() { <-room }()
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
 			h.answerAll(c)
@@ -69,7 +96,7 @@ func (h *Host) answerAll(c net.Conn) {
 	in := bufio.NewScanner(c)
 	in.Buffer(nil, maxRequest)
 	out := json.NewEncoder(c)
-	for in.Scan() {
+	for c.SetDeadline(time.Now().Add(idle)) == nil && in.Scan() {
 		var r Request
 		var resp Response
 		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
@@ -80,6 +107,9 @@ func (h *Host) answerAll(c net.Conn) {
 		if out.Encode(resp) != nil {
 			return
 		}
+	}
+	if errors.Is(in.Err(), bufio.ErrTooLong) {
+		_ = out.Encode(Response{Error: fmt.Sprintf("request longer than %d bytes", maxRequest)})
 	}
 }
 
@@ -119,6 +149,9 @@ func Ask(ctx context.Context, path string, r Request) (Response, error) {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if err := c.SetDeadline(time.Now().Add(idle)); err != nil {
+		return Response{}, fmt.Errorf("control socket %s: %w", path, err)
+	}
 	if err := json.NewEncoder(c).Encode(r); err != nil {
 		return Response{}, fmt.Errorf("control socket %s: %w", path, err)
 	}

@@ -3,9 +3,11 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,5 +138,46 @@ func TestDefaultMAC(t *testing.T) {
 	}
 	if a[0]&3 != 2 {
 		t.Errorf("%x is not a locally administered unicast address", a)
+	}
+}
+
+// Clients that take every place leave when they are idle or closed, and the
+// socket answers again.
+func TestControlClientsAreBounded(t *testing.T) {
+	_, o := start(t, 1)
+	var idle []net.Conn
+	for range maxClients {
+		c, err := net.Dial("unix", o.Control)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// One answer proves that the server has taken the connection.
+		if _, err := c.Write([]byte("{}\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, c)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := Ask(t.Context(), o.Control, Request{What: "qp"})
+		answered <- err
+	}()
+	for _, c := range idle {
+		c.Close()
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLongRequest(t *testing.T) {
+	_, o := start(t, 1)
+	_, err := Ask(t.Context(), o.Control, Request{What: strings.Repeat("x", maxRequest)})
+	if err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -33,6 +33,9 @@ const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 // told by a lock on path+".lock": a connection made as a probe would take the
 // client's place.
 func Listen(path string) (*Listener, error) {
+	if path == "" {
+		return nil, errors.New("listen: the socket's path is empty")
+	}
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("listen on %s: path is longer than %d bytes", path, maxSocketPath)
 	}

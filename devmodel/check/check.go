@@ -5,7 +5,8 @@
 //
 // A finding says what, where and why. It never changes what the device does.
 // Findings are counted by rule and object; the first of each is reported, the
-// rest only counted.
+// rest only counted. They begin anew with each client: who mends a driver and
+// boots again wants to hear of what is left.
 package check
 
 import (
@@ -14,6 +15,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/vrnic/vrnic/devmodel"
 )
 
 // Grade tells how sure and how bad a finding is.
@@ -82,6 +85,12 @@ func New(logger hclog.Logger) *Checker {
 
 // Event is the sink: it may be called from any goroutine.
 func (c *Checker) Event(event any) {
+	if _, ok := event.(devmodel.Attached); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.findings, c.lost = map[key]*Finding{}, 0
+		return
+	}
 	for i := range rules {
 		r := &rules[i]
 		object, broken := r.match(event)
@@ -108,7 +117,9 @@ func (c *Checker) add(r *Rule, object string, event any) (Finding, bool) {
 		return *f, false
 	}
 	if len(c.findings) >= maxFindings {
-		c.lost++
+		if c.lost++; c.lost == 1 {
+			c.logger.Warn("too many findings: further ones are not reported", "limit", maxFindings)
+		}
 		return Finding{}, false
 	}
 	f := &Finding{Rule: r.ID, Grade: r.Grade.String(), Object: object, Detail: fmt.Sprint(event), Count: 1}

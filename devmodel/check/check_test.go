@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/vrnic/vrnic/devmodel"
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -32,6 +33,11 @@ func TestFindingsAreCountedByRuleAndObject(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "pd-stale"); n != 2 {
 		t.Errorf("reported %d times, want once for each object:\n%s", n, out.String())
+	}
+	c.Event(devmodel.Attached{})
+	c.Event(hmc.StalePD{SD: 2, PD: 103, Kept: 0x1001, Memory: 0x2001})
+	if n := strings.Count(out.String(), "pd-stale"); n != 3 {
+		t.Errorf("the next client's finding is not reported:\n%s", out.String())
 	}
 }
 
