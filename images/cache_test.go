@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -168,6 +169,15 @@ func TestListAndPath(t *testing.T) {
 	}
 	if p, err := c.Path("debian-13"); err != nil || p != k.path("vmlinuz") {
 		t.Errorf("Path = %q, %v", p, err)
+	}
+	script, err := c.Path("qemu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(script)
+	if i, serr := os.Stat(script); err != nil || serr != nil || i.Mode().Perm() != 0o755 ||
+		!strings.Contains(string(b), "--library-path") || !strings.Contains(string(b), q.path("usr/bin/qemu-system-x86_64")) {
+		t.Errorf("Path of QEMU is no script that starts it: %v, %v\n%s", err, serr, b)
 	}
 	if _, err := c.Path("debian-12"); err == nil || errors.Is(err, ErrUnknownName) {
 		t.Errorf("Path of an image not built: error %v", err)

@@ -4,6 +4,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -50,7 +51,8 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
-// Path returns the main file of an image that is in the cache.
+// Path returns the main file of an image that is in the cache. That of QEMU is
+// a script: the program itself needs the loader and libraries of its tree.
 func (c *Cache) Path(name string) (string, error) {
 	e := c.current(name, "")
 	if e == nil {
@@ -59,7 +61,42 @@ func (c *Cache) Path(name string) (string, error) {
 		}
 		return "", fmt.Errorf("image %s is not built", name)
 	}
+	if name == qemuName {
+		return c.qemuScript(e)
+	}
 	return mainFile(e), nil
+}
+
+// qemuScript writes the script that starts the QEMU of an entry as its own
+// arguments say.
+func (c *Cache) qemuScript(e *entry) (string, error) {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\nexec")
+	for _, a := range cachedQEMU(e).Argv {
+		b.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
+	}
+	b.WriteString(" \"$@\"\n")
+	path := filepath.Join(c.dir, "bin", qemuProgram)
+	if have, err := os.ReadFile(path); err == nil && string(have) == b.String() {
+		return path, nil
+	}
+	fail := func(err error) (string, error) { return "", fmt.Errorf("write the script that starts QEMU: %w", err) }
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fail(err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), qemuProgram+"-")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(b.String())
+	if err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return fail(err)
+	}
+	return path, nil
 }
 
 func mainFile(e *entry) string {

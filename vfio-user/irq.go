@@ -16,7 +16,6 @@ import (
 type vector struct {
 	mu       sync.Mutex
 	fd       int  // eventfd to signal; -1 none
-	blocking bool // the client left the eventfd in blocking mode
 	autoMask bool // INTx: firing masks
 	masked   bool
 	pending  bool // raised while it could not fire
@@ -39,17 +38,17 @@ func (v *vector) fire() {
 	}
 	v.pending = false
 	v.masked = v.autoMask
-	signalEventFD(v.fd, v.blocking)
+	signalEventFD(v.fd)
 }
 
 // connect gives the vector an eventfd, or with -1 takes it away.
-func (v *vector) connect(fd int, blocking bool) {
+func (v *vector) connect(fd int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.fd >= 0 {
 		unix.Close(v.fd)
 	}
-	v.fd, v.blocking = fd, blocking
+	v.fd = fd
 	v.fire()
 }
 
@@ -235,7 +234,7 @@ func (q *irqs) setEventFDs(s irqSet, m *request) error {
 			fd = m.takeFD(i)
 		}
 		if s.action == IRQSetTrigger {
-			q.index[s.index][s.start+i].connect(fd, isBlocking(fd))
+			q.index[s.index][s.start+i].connect(fd)
 		} else if err := q.watch.set(watchKey{s.index, s.start + i, s.action == IRQSetMask}, fd); err != nil {
 			return err
 		}
@@ -250,22 +249,13 @@ func isEventFD(fd int) bool {
 	return err != nil || name == "anon_inode:[eventfd]"
 }
 
-func isBlocking(fd int) bool {
-	if fd < 0 {
-		return false
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	return err == nil && flags&unix.O_NONBLOCK == 0
-}
-
-// signalEventFD adds 1. It never waits: a full eventfd is signalled already. The
-// mode of a blocking one is the client's too, so it is asked instead of changed.
-func signalEventFD(fd int, blocking bool) {
-	if blocking {
-		p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		if n, err := unix.Poll(p[:], 0); err != nil || n == 0 {
-			return
-		}
+// signalEventFD adds 1. A full eventfd is signalled already and is not waited
+// for. Its blocking mode is the client's as well as ours and may change at any
+// time, so the eventfd is asked each time instead.
+func signalEventFD(fd int) {
+	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	if n, err := unix.Poll(p[:], 0); err != nil || n == 0 {
+		return
 	}
 	one := [8]byte{}
 	binary.NativeEndian.PutUint64(one[:], 1)

@@ -46,22 +46,50 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ signal syscall.Signal }
+
+func (i interrupted) Error() string { return i.signal.String() }
+
+// untilSignal returns a context that the signals which ask a program to end
+// do end. A second one kills as usual: nothing may wait for a tidy end for
+// ever.
+func untilSignal() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		if s, ok := <-c; ok {
+			signal.Stop(c)
+			cancel(interrupted{s.(syscall.Signal)})
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(c)
+		close(c)
+		cancel(nil)
+	}
+}
+
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
 	cmd := newRoot()
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
-	var exit exitStatus
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &exit):
-		if exit.err != nil {
-			fmt.Fprintf(os.Stderr, "vrnic: %v\n", exit.err)
-		}
-		return exit.status
 	}
-	fmt.Fprintf(os.Stderr, "vrnic: %v\n", err)
-	return statusUsage
+	var by interrupted
+	if errors.As(context.Cause(ctx), &by) {
+		return 128 + int(by.signal)
+	}
+	var exit exitStatus
+	if !errors.As(err, &exit) {
+		exit = exitStatus{statusUsage, err}
+	}
+	if exit.err != nil {
+		fmt.Fprintf(os.Stderr, "vrnic: %v\n", exit.err)
+	}
+	return exit.status
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/vrnic/vrnic/guest/launch"
 	"github.com/vrnic/vrnic/guest/wire"
@@ -54,7 +55,9 @@ root and ends with CMD's exit status. CMD's stdout and stderr are passed through
 byte by byte, stdin is forwarded. Without CMD: a shell.
 
 Exit status: CMD's own (128+n if signal n killed it); 124 when --timeout ended it;
-125 when the guest or the machinery failed, with the console's last lines.`,
+125 when the guest or the machinery failed, with the console's last lines; 128+n
+when signal n ended vrnic itself. A guest that panics gives 125, which git bisect
+run takes for "skip this one".`,
 		Example: `  vrnic run -- ibv_devinfo -v
   vrnic run -k debian-12 -- sh -c 'dmesg | grep irdma'
   vrnic run -k ~/linux --timeout 30s -- ./reproduce.sh`,
@@ -130,13 +133,13 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		}
 	}
 
-	dir, err := os.MkdirTemp("", "vrnic-")
+	dir, err := socketDir()
 	if err != nil {
 		return statusFailed, err
 	}
 	defer os.RemoveAll(dir)
 	mac := [6]byte{0x02, 0xe8, 0x10, 0, 0, 1}
-	c.Sockets = []string{filepath.Join(dir, "card0")}
+	c.Sockets = []string{filepath.Join(dir, cardSocket)}
 	c.Guest.Nets = []wire.Net{{
 		MAC:       fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]),
 		MTU:       r.mtu,
@@ -162,7 +165,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 	case err == nil:
 		return result.Status, nil
 	case errors.Is(err, launch.ErrTimeout):
-		return statusTimeout, fmt.Errorf("%w after %v", err, r.timeout)
+		return statusTimeout, err
 	}
 	return statusFailed, fmt.Errorf("%+v", err)
 }
@@ -178,6 +181,12 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	var err error
 	if c.MemoryMiB, err = parseMemory(r.memory); err != nil {
 		return c, err
+	}
+	if r.timeout < 0 || r.bootTimeout < 0 {
+		return c, errors.New("--timeout and --boot-timeout cannot be negative")
+	}
+	if r.mtu != 0 && (r.mtu < minMTU || r.mtu > maxMTU) {
+		return c, fmt.Errorf("--mtu %d: want %d to %d", r.mtu, minMTU, maxMTU)
 	}
 	if len(args) == 0 {
 		c.Command = []string{"sh"}
@@ -207,6 +216,43 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	c.Guest.ModprobeOptions = r.modprobe
 	return c, nil
 }
+
+// MTUs that ice takes (ice_main.c:ice_cfg_netdev, ICE_MAX_MTU).
+const (
+	minMTU = 68
+	maxMTU = 9702
+)
+
+// socketDir makes a private folder for the card's socket, and removes those of
+// runs that were killed before they could. A socket's path is short: where
+// TMPDIR is too long for one, /tmp serves.
+func socketDir() (string, error) {
+	const pattern, longest = "vrnic-", 60
+	parent := os.TempDir()
+	if len(parent) > longest {
+		parent = "/tmp"
+	}
+	old, _ := filepath.Glob(filepath.Join(parent, pattern+"*", cardSocket+".lock"))
+	for _, lock := range old {
+		// Whoever holds the lock is alive; a folder of somebody else's cannot
+		// be opened. A young one may be about to be locked.
+		if i, err := os.Stat(lock); err != nil || time.Since(i.ModTime()) < time.Minute {
+			continue
+		}
+		f, err := os.OpenFile(lock, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			os.RemoveAll(filepath.Dir(lock))
+		}
+		f.Close()
+	}
+	return os.MkdirTemp(parent, pattern)
+}
+
+// cardSocket is the name of the card's socket in its folder.
+const cardSocket = "card0"
 
 // parseMemory reads a size with suffix M or G, as MiB.
 func parseMemory(s string) (int, error) {

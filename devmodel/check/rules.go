@@ -125,7 +125,7 @@ var rules = append([]Rule{
 		Device: "see the command's completion", Driver: "hmc.c:irdma_hmc_sd_grp",
 		match: on(func(e hmc.SDBeyondLayout) string { return fmt.Sprintf("SD %d", e.SD) })},
 	{ID: "hmc-static", Grade: Error, Meaning: "SHMC_PAGES_ALLOCATED came before all static objects had memory",
-		Device: "completed the command", Driver: "hw.c:irdma_create_hmc_objs",
+		Device: "failed the command", Driver: "hw.c:irdma_create_hmc_objs",
 		match: on(func(e hmc.StaticUnbacked) string { return fmt.Sprintf("%v", e.Object) })},
 
 	// Completion and event queues.

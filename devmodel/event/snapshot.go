@@ -12,28 +12,28 @@ import (
 
 // CQInfo is a completion queue as a person reads it.
 type CQInfo struct {
-	ID       uint32
-	Size     uint32
-	Buf      hmc.Buffer
-	Shadow   uint64
-	Context  uint64
-	CEQ      int    // -1: none
-	Next     uint32 // index of the next entry written
-	Polarity uint64 // its valid bit
-	Unread   uint64 // by the shadow head the device read last
-	Armed    string // "no", "solicited", "any"
-	Masked   bool   // waits for PFPE_CQACK
-	Stopped  bool   // overflowed, or its memory is gone
+	ID       uint32     `json:"id"`
+	Size     uint32     `json:"size"`
+	Buf      hmc.Buffer `json:"buf"`
+	Shadow   uint64     `json:"shadow"`
+	Context  uint64     `json:"context"`
+	CEQ      int        `json:"ceq"`      // -1: none
+	Next     uint32     `json:"next"`     // index of the next entry written
+	Polarity uint64     `json:"polarity"` // its valid bit
+	Unread   uint64     `json:"unread"`   // by the shadow head the device read last
+	Armed    string     `json:"armed"`    // "no", "solicited", "any"
+	Masked   bool       `json:"masked"`   // waits for PFPE_CQACK
+	Stopped  bool       `json:"stopped"`  // overflowed, or its memory is gone
 }
 
 // EQ is an event queue as a person reads it.
 type EQ struct {
-	ID       uint32
-	Size     uint32
-	Buf      hmc.Buffer
-	Next     uint32
-	Polarity uint64
-	Free     uint32 // AEQ only: entries the driver has given back
+	ID       uint32     `json:"id"`
+	Size     uint32     `json:"size"`
+	Buf      hmc.Buffer `json:"buf"`
+	Next     uint32     `json:"next"`
+	Polarity uint64     `json:"polarity"`
+	Free     uint32     `json:"free"` // AEQ only: entries the driver has given back
 }
 
 // CQs lists the completion queues in order of number.

@@ -7,9 +7,9 @@ import "fmt"
 // Buffer is a queue's memory as the driver names it: contiguous, or a flat
 // list of 4 KiB pages in PBLEs (LPBLSIZE 1, VMAP or VQ set).
 type Buffer struct {
-	Base    uint64 // contiguous: guest address of the first byte
-	Virtual bool
-	First   uint32 // virtual: index of the first PBLE
+	Base    uint64 `json:"base"` // contiguous: guest address of the first byte
+	Virtual bool   `json:"virtual"`
+	First   uint32 `json:"first"` // virtual: index of the first PBLE
 }
 
 // Check tells whether size bytes of the buffer can be addressed at all: no

@@ -6,30 +6,30 @@ import "slices"
 
 // SD is a segment descriptor as a person reads it.
 type SD struct {
-	Index   uint32
-	Type    string // "direct" or "paged"
-	Valid   bool
-	Address uint64
-	PDs     []PD // paged: those that are valid in memory or kept
+	Index   uint32 `json:"index"`
+	Type    string `json:"type"` // "direct" or "paged"
+	Valid   bool   `json:"valid"`
+	Address uint64 `json:"address"`
+	PDs     []PD   `json:"pds"` // paged: those that are valid in memory or kept
 }
 
 // PD is a page descriptor of a paged segment.
 type PD struct {
-	Index   uint32
-	Valid   bool   // in guest memory
-	Address uint64 // in guest memory
-	Kept    bool   // the device uses its own copy
-	InUse   uint64 // address in that copy
-	Stale   bool   // the two differ
+	Index   uint32 `json:"index"`
+	Valid   bool   `json:"valid"`   // in guest memory
+	Address uint64 `json:"address"` // in guest memory
+	Kept    bool   `json:"kept"`    // the device uses its own copy
+	InUse   uint64 `json:"in_use"`  // address in that copy
+	Stale   bool   `json:"stale"`   // the two differ
 }
 
 // Extent is one object type's place in FPM space.
 type Extent struct {
-	Object string
-	Count  uint32
-	Max    uint32
-	Size   uint32
-	Base   uint64
+	Object string `json:"object"`
+	Count  uint32 `json:"count"`
+	Max    uint32 `json:"max"`
+	Size   uint32 `json:"size"`
+	Base   uint64 `json:"base"`
 }
 
 // SDs lists the valid segment descriptors in order of index, with the page

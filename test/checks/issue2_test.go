@@ -299,11 +299,9 @@ func byHand(t *testing.T, e *env, arguments, script string) (string, error) {
 	path := func(name string) string {
 		return strings.TrimSpace(e.exec(t, "", e.vrnic, "image", "path", name).want(t, 0).stdout)
 	}
-	qemu := path("qemu")
-	tree := strings.TrimSuffix(qemu, "/usr/bin/qemu-system-x86_64")
-	line := fmt.Sprintf(`exec %[1]s/usr/lib64/ld-linux-x86-64.so.2 --library-path %[1]s/usr/lib/x86_64-linux-gnu %[2]s -L %[1]s/usr/share/qemu -L %[1]s/usr/share/seabios `+
-		`-nodefaults -display none -no-reboot -serial stdio -smp 2 -kernel %[3]s -initrd %[4]s -append 'console=ttyS0 quiet rdinit=/bin/sh panic=-1' %[5]s`,
-		tree, qemu, path("debian-backports"), path("initramfs-debian-backports"), arguments)
+	line := fmt.Sprintf(`exec %s -nodefaults -display none -no-reboot -serial stdio -smp 2 -kernel %s -initrd %s `+
+		`-append 'console=ttyS0 quiet rdinit=/bin/sh panic=-1' %s`,
+		path("qemu"), path("debian-backports"), path("initramfs-debian-backports"), arguments)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
