@@ -60,12 +60,12 @@ func (g *Guest) NewRun(va uint64, size int) (*Region, error) {
 	return m, nil
 }
 
-// randomPage allocates a page, by chance if chance finds one; not in the first
-// bank, whose long runs are for larger pages.
+// randomPage allocates a page, by chance if chance finds one; in the upper half
+// of the RAM, since long runs are needed too.
 func (g *Guest) randomPage(rnd *rand.Rand) (*Buf, error) {
 	perBank := int(g.bank / pageSize)
 	for range 32 {
-		p := perBank + rnd.IntN(len(g.pages)-perBank)
+		p := len(g.pages)/2 + rnd.IntN(len(g.pages)/2)
 		if at := p % perBank; at != 0 && at != perBank-1 && g.lastUsed(p-1, 3) < 0 {
 			return g.take(p, 1, pageSize), nil
 		}

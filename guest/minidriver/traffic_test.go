@@ -406,6 +406,25 @@ func (tr *traffic) buffer(e *end, x expected, list []SGE) {
 
 // round plans, posts and checks a round of work on all pairs.
 func (tr *traffic) round(interrupts bool) error {
+	tr.prepare()
+	if err := tr.post(); err != nil {
+		return err
+	}
+	if err := tr.drain(interrupts); err != nil {
+		return err
+	}
+	for _, e := range tr.ends {
+		for _, f := range []*flat{e.src, e.dst} {
+			if err := f.check(e.name+": round", f.lo, window); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prepare plans a round.
+func (tr *traffic) prepare() {
 	rnd := tr.rnd
 	for _, e := range tr.ends {
 		e.src.restart(rnd)
@@ -429,20 +448,6 @@ func (tr *traffic) round(interrupts bool) error {
 			e.sends = append(e.sends, expected{id: w.ID, op: w.Op, len: w.Len()})
 		}
 	}
-	if err := tr.post(); err != nil {
-		return err
-	}
-	if err := tr.drain(interrupts); err != nil {
-		return err
-	}
-	for _, e := range tr.ends {
-		for _, f := range []*flat{e.src, e.dst} {
-			if err := f.check(e.name+": round", f.lo, window); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // post posts the round in random portions; receive buffers now and then too
