@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// step is a Runner made of a function.
+type step func(*Shard) bool
+
+func (f step) Step(s *Shard) bool { return f(s) }
+
+func manual(t *testing.T) (*Engine, *ManualClock) {
+	c := &ManualClock{}
+	e := New(Config{Manual: true, Clock: c})
+	t.Cleanup(e.Close)
+	return e, c
+}
+
+func TestOrderAndAgain(t *testing.T) {
+	e, _ := manual(t)
+	var order []string
+	var a, b Task
+	left := 3
+	a.Init(e, step(func(s *Shard) bool {
+		order = append(order, "a")
+		if left == 3 {
+			b.ScheduleOn(s)
+		}
+		left--
+		return left > 0
+	}), 0)
+	b.Init(e, step(func(*Shard) bool { order = append(order, "b"); return false }), 1)
+	a.Schedule()
+	a.Schedule() // is queued already
+	if n := e.Drain(100); n != 4 || !slices.Equal(order, []string{"a", "b", "a", "a"}) {
+		t.Errorf("%d steps: %v", n, order)
+	}
+}
+
+// A task scheduled while it runs runs once more.
+func TestScheduledWhileRunning(t *testing.T) {
+	e, _ := manual(t)
+	var a Task
+	n := 0
+	a.Init(e, step(func(*Shard) bool {
+		if n++; n == 1 {
+			a.Schedule()
+			a.Schedule()
+		}
+		return false
+	}), 0)
+	a.Schedule()
+	if e.Drain(100); n != 2 {
+		t.Errorf("%d steps, want 2", n)
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	e, c := manual(t)
+	ran := map[string]time.Duration{}
+	var a, b, z Task
+	note := func(name string) step {
+		return func(*Shard) bool { ran[name] = c.Now(); return false }
+	}
+	a.Init(e, note("a"), 0)
+	b.Init(e, note("b"), 0)
+	z.Init(e, note("z"), 0)
+	a.SetDeadline(50)
+	b.SetDeadline(20)
+	b.SetDeadline(70) // later
+	z.SetDeadline(90)
+	z.SetDeadline(60) // earlier
+	for range 100 {
+		c.Advance(1)
+		e.Drain(10)
+		// A look at the old time is allowed, to do anything there is not asked.
+		if c.Now() == 20 {
+			delete(ran, "b")
+		}
+	}
+	if ran["a"] != 50 || ran["b"] != 70 || ran["z"] != 60 {
+		t.Errorf("ran at %v", ran)
+	}
+}
+
+func TestDeadlineTakenBack(t *testing.T) {
+	e, c := manual(t)
+	var a Task
+	steps := 0
+	a.Init(e, step(func(*Shard) bool { steps++; return false }), 0)
+	for range 1000 {
+		a.SetDeadline(c.Now() + 100)
+		a.SetDeadline(0)
+		c.Advance(10)
+		e.Drain(10)
+	}
+	if steps > 100 {
+		t.Errorf("%d steps for deadlines that all were taken back", steps)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		a.SetDeadline(c.Now() + 100)
+		c.Advance(50)
+	}); n > 1 { // the clock's own list
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Every schedule is followed by a step that sees what was done before it, and
+// no task takes two steps at once.
+func TestNothingIsLost(t *testing.T) {
+	e := New(Config{Shards: 3})
+	defer e.Close()
+	const tasks, posts = 16, 5000
+	type state struct {
+		Task
+		posted atomic.Int64
+		busy   atomic.Bool
+		done   chan struct{}
+	}
+	all := make([]state, tasks)
+	for i := range all {
+		x, next := &all[i], &all[(i+1)%tasks]
+		x.done = make(chan struct{})
+		finished := false
+		x.Init(e, step(func(s *Shard) bool {
+			if !x.busy.CompareAndSwap(false, true) {
+				t.Error("two steps of a task at once")
+			}
+			defer x.busy.Store(false)
+			n := x.posted.Load()
+			if n == posts && !finished {
+				finished = true
+				close(x.done)
+			}
+			if n%7 == 3 {
+				next.ScheduleOn(s)
+			}
+			return n%5 == 1 && n < posts
+		}), uint32(i))
+	}
+	for i := range all {
+		go func() {
+			for range posts {
+				all[i].posted.Add(1)
+				all[i].Schedule()
+			}
+		}()
+	}
+	for i := range all {
+		<-all[i].done
+	}
+}
+
+// A timer of the real clock wakes a sleeping engine, and Close leaves no
+// goroutine.
+func TestRealTimeAndClose(t *testing.T) {
+	before := runtime.NumGoroutine()
+	e := New(Config{Shards: 2})
+	var a Task
+	ran := make(chan struct{})
+	var once sync.Once
+	a.Init(e, step(func(*Shard) bool { once.Do(func() { close(ran) }); return false }), 0)
+	a.SetDeadline(e.Clock().Now() + time.Millisecond)
+	<-ran
+	e.Close()
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
+
+// Steps are inside the grace domain.
+func TestGrace(t *testing.T) {
+	e, _ := manual(t)
+	var a Task
+	inside := true
+	a.Init(e, step(func(*Shard) bool { inside = !e.Grace().Quiet(); return false }), 0)
+	a.Schedule()
+	e.Drain(1)
+	if !inside || !e.Grace().Quiet() {
+		t.Errorf("inside %t, quiet after %t", inside, e.Grace().Quiet())
+	}
+}
