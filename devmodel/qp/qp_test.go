@@ -42,6 +42,20 @@ type bench struct {
 	posted int
 
 	regions map[uint32]region
+	onStore func(at uint64) // before a word is stored for the device
+}
+
+// memory is the guest's as QPs see it.
+type memory struct {
+	*guestmem.Memory
+	b *bench
+}
+
+func (m memory) Store64(at, v uint64) error {
+	if m.b.onStore != nil {
+		m.b.onStore(at)
+	}
+	return m.Memory.Store64(at, v)
 }
 
 // region is registered memory whose addresses are guest addresses.
@@ -103,7 +117,7 @@ var ownMAC = [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}
 func newBench(t testing.TB) *bench {
 	b := &bench{TB: t, mem: rdmatest.Memory(t, 4<<20), cqes: map[uint32][]event.Entry{}, regions: map[uint32]region{}}
 	b.engine = engine.New(engine.Config{Manual: true, Clock: &b.clock})
-	b.table = qp.New(qp.Config{Mem: b.mem, Payload: b.mem, Buffers: hmc.New(hmc.Config{Mem: b.mem}), Regions: b, Queues: b,
+	b.table = qp.New(qp.Config{Mem: memory{b.mem, b}, Payload: b.mem, Buffers: hmc.New(hmc.Config{Mem: b.mem}), Regions: b, Queues: b,
 		Engine: b.engine, MAC: func() [6]byte { return ownMAC }, Emit: func(e any) { b.events = append(b.events, e) }})
 	b.space = reg.NewSpace(8<<20, nil, b.table.Registers())
 	return b

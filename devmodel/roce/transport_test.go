@@ -480,6 +480,44 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// Progress makes the count of RNR NAKs begin anew.
+func TestRNRCountStartsAgain(t *testing.T) {
+	p := newPair(t, settings{rnr: 1})
+	p.net.drop = func(to *node, r *Run) bool {
+		if r.Op == Acknowledge && r.Syndrome>>5 == 1 {
+			p.b.receive(9, 0, 10)
+		}
+		return false
+	}
+	for i := range uint32(3) {
+		p.a.post(sendOf(p.a, i, 0, 10))
+	}
+	p.run()
+	p.want(p.a, "sq 0 op 3", "sq 1 op 3", "sq 2 op 3")
+}
+
+// Answers to a write and the read behind it are lost: one retry brings both,
+// because the second acknowledgement of the write does not cover the read.
+func TestDuplicateBeforeRead(t *testing.T) {
+	p := newPair(t, settings{retries: 1})
+	reads := 0
+	p.net.drop = func(to *node, r *Run) bool {
+		if r.Op == ReadRequest {
+			reads++
+		}
+		return to == p.a && p.net.now == 0
+	}
+	p.a.post(writeOf(p.a, 0, 0, 0, 10))
+	p.a.post(readOf(p.a, 1, 0, 0, 5000))
+	p.a.post(writeOf(p.a, 2, 0, 0, 10))
+	p.run()
+	p.want(p.a, "sq 0 op 0", "sq 1 op 1", "sq 2 op 0")
+	p.wantFails(p.a)
+	if reads != 2 {
+		t.Errorf("%d read requests, want 2", reads)
+	}
+}
+
 // One NAK for a gap, however many packets follow it.
 func TestOneNAKPerGap(t *testing.T) {
 	p := newPair(t, settings{retries: 1})
