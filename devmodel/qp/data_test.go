@@ -567,6 +567,10 @@ func TestFailures(t *testing.T) {
 			y.receive(sge{data + dataSize, 100})
 			x.post(wr{op: opSend, sges: []sge{{data, 100}}})
 		}, codeX: 0x020E, codeY: 0x0108, sourceY: 1},
+		"invalidation": {do: func(b *bench, x, y *side) {
+			y.receive(sge{data, 100})
+			x.post(wr{op: 4, sges: []sge{{data, 100}}, key: rkey})
+		}, codeX: 0x020D, codeY: 0x0112, sourceY: 9},
 		"memory behind a region is gone": {do: func(b *bench, x, y *side) {
 			b.regions[0x777] = region{0, 1 << 20, pd, all}
 			x.post(wr{op: opWrite, flags: signalled, sges: []sge{{data, 100}}, raddr: 0, key: 0x777})

@@ -106,5 +106,9 @@ func fault(f *mr.Fault) roce.Fault {
 	return roce.Fault{Code: roce.Code(f.Code), Operation: f.Class == mr.Translation}
 }
 
-// Invalidate ends an STag on the peer's request.
-func (q *QP) Invalidate(uint32) roce.Code { return roce.InvalidateNoRights }
+// Invalidate ends an STag on the peer's request. There are no regions yet
+// that a peer may invalidate.
+func (q *QP) Invalidate(stag uint32) roce.Code {
+	q.table.emit(InvalidateNotExecuted{QP: q.id, STag: stag})
+	return roce.InvalidateNoRights
+}
