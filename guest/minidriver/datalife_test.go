@@ -184,28 +184,29 @@ func TestEndUnderLoad(t *testing.T) {
 		name  string
 		end   func(t *testing.T, a, b *side)
 		wants []Status // of the first request that fails; nil: nobody looks
+		times int
 	}{
-		{"DEALLOC_STAG of the sender's memory", func(t *testing.T, a, b *side) { dereg(t, a) }, []Status{prot, Success}},
-		{"DEALLOC_STAG of the receiver's memory", func(t *testing.T, a, b *side) { dereg(t, b) }, []Status{access, Success}},
+		{"DEALLOC_STAG of the sender's memory", func(t *testing.T, a, b *side) { dereg(t, a) }, []Status{prot, Success}, 5},
+		{"DEALLOC_STAG of the receiver's memory", func(t *testing.T, a, b *side) { dereg(t, b) }, []Status{access, Success}, 5},
 		{"MODIFY_QP to ERROR and flush of the sender", func(t *testing.T, a, b *side) {
 			_, err := a.qp.Modify(IRDMA_QP_STATE_ERROR)
 			must(t, err)
 			dereg(t, a)
 			dereg(t, b)
-		}, []Status{WRFlushErr, Success}},
+		}, []Status{WRFlushErr, Success}, 5},
 		{"DESTROY_QP of the sender", func(t *testing.T, a, b *side) {
 			must(t, a.qp.Destroy())
 			dereg(t, a)
 			dereg(t, b)
 			a.nothing(t)
-		}, nil},
+		}, nil, 5},
 		{"DESTROY_QP of the receiver", func(t *testing.T, a, b *side) {
 			must(t, b.qp.Destroy())
 			dereg(t, b)
-		}, []Status{RetryExcErr, Success}},
+		}, []Status{RetryExcErr, Success}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for range 6 {
+			for range c.times {
 				a, b := newPair(t, r, rnd, pairOptions{size: bulkSize, attr: func(a *QPAttr) { a.Retries = 1 }})
 				bulk(t, a, b)
 				a.begun(t)

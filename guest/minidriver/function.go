@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
 
@@ -198,9 +200,20 @@ func (f *Function) poll(what string, done func() bool) error {
 		} else if time.Since(start) > f.Patience {
 			return fmt.Errorf("%s: %w", what, ErrTimeout)
 		}
-		runtime.Gosched()
+		yield(n)
 	}
 	return f.Err()
+}
+
+// yield gives way in a loop that looks for something the n-th time in vain:
+// first to goroutines, then to threads. On a busy machine the device may wait
+// for the processor that this loop has.
+func yield(n int) {
+	const spins = 64
+	runtime.Gosched()
+	if n >= spins {
+		unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	}
 }
 
 func (f *Function) config32(off int) uint32 {

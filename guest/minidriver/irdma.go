@@ -30,6 +30,7 @@ type IRDMA struct {
 	qps      map[uint32]*QP
 	failed   []*QP           // that an event told of
 	stags    map[uint32]bool // indexes in use
+	cqIDs    map[uint32]bool
 	nextCQ   uint32
 	nextQP   uint32
 	pointers uint64
@@ -48,7 +49,7 @@ const LocalARP = 1
 // returned too, for Abandon.
 func ProbeRDMA(i *ICE, o Options) (*IRDMA, error) {
 	r := &IRDMA{ICE: i, F: i.F, Kernel: i.Kernel, opts: o, vectors: i.rdmaV, cqs: make(map[uint64]*CQ),
-		qps: make(map[uint32]*QP), stags: make(map[uint32]bool),
+		qps: make(map[uint32]*QP), stags: make(map[uint32]bool), cqIDs: make(map[uint32]bool),
 		nextCQ: firstCQ, nextQP: firstQP}
 	if !i.Caps.RDMA {
 		return r, broken("no RDMA capability")

@@ -134,12 +134,14 @@ func (q *CQ) createWQE() WQE {
 // CreateCQ makes a completion queue of the number of entries on a CEQ; a
 // virtual one lies in scattered pages.
 func (r *IRDMA) CreateCQ(size, ceq int, virtual bool) (*CQ, error) {
-	id := r.nextCQ
+	id, err := r.newCQID()
+	if err != nil {
+		return nil, err
+	}
 	q, err := r.newCQ(id, size, r.ceqs[ceq], virtual)
 	if err != nil {
 		return nil, err
 	}
-	r.nextCQ++
 	r.cqs[q.ctx] = q
 	if _, err := r.Exec(IRDMA_CQP_OP_CREATE_CQ, q.createWQE()); err != nil {
 		delete(r.cqs, q.ctx)
@@ -161,7 +163,24 @@ func (q *CQ) Destroy() error {
 	return nil
 }
 
+// newCQID finds a number that is free (verbs.c:irdma_create_cq).
+func (r *IRDMA) newCQID() (uint32, error) {
+	limit := uint32(r.hmc.objects[IRDMA_HMC_IW_CQ].Count)
+	for range limit {
+		id := r.nextCQ
+		if r.nextCQ++; r.nextCQ >= limit {
+			r.nextCQ = firstCQ
+		}
+		if !r.cqIDs[id] {
+			r.cqIDs[id] = true
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d CQs in use", limit)
+}
+
 func (q *CQ) free() {
+	delete(q.r.cqIDs, q.ID)
 	q.r.mem.free(q.mem...)
 	q.r.mem.free(q.shadow)
 }

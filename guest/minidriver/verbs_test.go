@@ -274,46 +274,47 @@ func TestRetriesEnd(t *testing.T) {
 			m, _ := start(t, k, Options{})
 			r, rnd := m.r, rand.New(rand.NewPCG(1, 4))
 			once := func(a *QPAttr) { a.RNRTries, a.Retries = 1, 1 }
-			fails := func(a *side, w SendWR, code uint16) {
-				t.Helper()
+			var fails []func() // when all are posted: they wait at the same time
+			post := func(a, b *side, w SendWR, code uint16) {
 				w.ID = 1
 				must(t, a.qp.PostSend(w, a.send(2, 0, 4)))
-				must(t, r.F.poll("event", func() bool { must(t, r.Work()); return len(r.eventsOf(a.qp)) > 0 }))
-				ae := r.eventsOf(a.qp)
-				if len(ae) != 1 || ae[0].Code != code || !slices.Contains(sq, ae[0].Source) || ae[0].State != IRDMA_QP_STATE_ERROR {
-					t.Errorf("events %+v, want %#x", ae, code)
-				}
-				a.waitFor(t, sent(1, k.flushCode(code)), sent(2, WRFlushErr))
+				fails = append(fails, func() {
+					must(t, r.F.poll("event", func() bool { must(t, r.Work()); return len(r.eventsOf(a.qp)) > 0 }))
+					ae := r.eventsOf(a.qp)
+					if len(ae) != 1 || ae[0].Code != code || !slices.Contains(sq, ae[0].Source) || ae[0].State != IRDMA_QP_STATE_ERROR {
+						t.Errorf("events %+v, want %#x", ae, code)
+					}
+					a.waitFor(t, sent(1, k.flushCode(code)), sent(2, WRFlushErr))
+					if ae := r.eventsOf(b.qp); len(ae) > 0 {
+						t.Errorf("events of the other end %+v", ae)
+					}
+					endSides(t, a, b)
+				})
 			}
 			a, b := newPair(t, r, rnd, pairOptions{attr: once})
-			fails(a, a.send(0, 0, 100), IRDMA_AE_LLP_TOO_MANY_RNRS)
-			if len(r.eventsOf(b.qp)) > 0 {
-				t.Errorf("events of the receiver %+v", r.eventsOf(b.qp))
-			}
-			endSides(t, a, b)
+			post(a, b, a.send(0, 0, 100), IRDMA_AE_LLP_TOO_MANY_RNRS)
 
 			a, b = newPair(t, r, rnd, pairOptions{attr: once, lone: true})
 			must(t, a.qp.Connect(b.qp.ID)) // which is not connected
-			fails(a, a.write(0, b, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
-			endSides(t, a, b)
+			post(a, b, a.write(0, b, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
 
 			a, b = newPair(t, r, rnd, pairOptions{attr: once, lone: true})
 			must(t, a.qp.Connect(0x1234)) // which does not exist
-			fails(a, a.read(0, b, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
-			endSides(t, a, b)
+			post(a, b, a.read(0, b, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
 
 			a, b = newPair(t, r, rnd, pairOptions{attr: once})
 			_, err := b.qp.Modify(IRDMA_QP_STATE_ERROR)
 			must(t, err)
-			fails(a, a.write(0, b, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
-			endSides(t, a, b)
+			post(a, b, a.write(0, b, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
 
 			a, b = newPair(t, r, rnd, pairOptions{attr: once, lone: true})
 			must(t, r.SetARP(5, [6]byte{2, 1, 1, 1, 1, 1}))
 			a.qp.Attr.DestQP, a.qp.Attr.ARP = b.qp.ID, 5 // another host
 			must(t, a.qp.ToRTS())
-			fails(a, a.send(0, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
-			endSides(t, a, b)
+			post(a, b, a.send(0, 0, 100), IRDMA_AE_LLP_TOO_MANY_RETRIES)
+			for _, end := range fails {
+				end()
+			}
 			must(t, m.takeDown())
 		})
 	}

@@ -21,11 +21,12 @@ func (r *IRDMA) skipChunks() {
 // says nothing about where the page is: that is for the device to find out.
 func (r *IRDMA) cqOn(t *testing.T, pbl uint64) *CQ {
 	t.Helper()
-	q := &CQ{r: r, ID: r.nextCQ, Size: pageSize / cqeSize, ceq: r.ceqs[0], virtual: true, polarity: eqeValid,
-		ctx: r.cqContext(r.nextCQ), pbl: pbl, shadow: r.mem.own(r.F.alloc(shadowSize))}
-	r.nextCQ++
+	id, err := r.newCQID()
+	must(t, err)
+	q := &CQ{r: r, ID: id, Size: pageSize / cqeSize, ceq: r.ceqs[0], virtual: true, polarity: eqeValid,
+		ctx: r.cqContext(id), pbl: pbl, shadow: r.mem.own(r.F.alloc(shadowSize))}
 	r.cqs[q.ctx] = q
-	_, err := r.Exec(IRDMA_CQP_OP_CREATE_CQ, q.createWQE())
+	_, err = r.Exec(IRDMA_CQP_OP_CREATE_CQ, q.createWQE())
 	must(t, err)
 	return q
 }
@@ -134,9 +135,10 @@ func TestWalkFails(t *testing.T) {
 	for name, bad := range map[string]uint64{"invalid": good &^ 1, "nowhere": 0xdead_beef_f000 | 1} {
 		entry.Store64(8*pd, bad)
 		r.invalidatePD(chunk.sd, pd)
-		cq := &CQ{r: r, ID: r.nextCQ, Size: 64, ceq: r.ceqs[0], virtual: true, ctx: r.cqContext(r.nextCQ), pbl: pbl,
+		id, err := r.newCQID()
+		must(t, err)
+		cq := &CQ{r: r, ID: id, Size: 64, ceq: r.ceqs[0], virtual: true, ctx: r.cqContext(id), pbl: pbl,
 			shadow: r.mem.own(r.F.alloc(shadowSize))}
-		r.nextCQ++
 		if _, err := r.Exec(IRDMA_CQP_OP_CREATE_CQ, cq.createWQE()); err == nil {
 			if _, err := tryFlush(t, r, cq); err != nil && cqpError(err) == nil {
 				t.Fatalf("%s: %v", name, err)
