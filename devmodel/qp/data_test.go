@@ -123,7 +123,6 @@ type wr struct {
 	raddr   uint64
 	key     uint32
 	stag    uint32 // of the fragments; 0: lkey
-	noPad   bool
 	header  uint64 // or'ed in
 	unready bool   // leave the valid bit wrong
 }

@@ -20,16 +20,14 @@ type node struct {
 	stags  map[uint32]Code // what use of an STag gives; absent: success
 	refuse map[uint32]bool // remote use
 
-	sq     []WQE
-	rq     []Recv
-	badRQ  Code
-	rnrs   int
-	got    []string
-	fails  []string
-	local  []uint32 // indices of local work done
-	gen    uint32
-	copied []string // destination ranges, if logging
-	log    bool
+	sq    []WQE
+	rq    []Recv
+	badRQ Code
+	rnrs  int
+	got   []string
+	fails []string
+	local []uint32 // indices of local work done
+	gen   uint32
 }
 
 func (n *node) Now() time.Duration { return n.net.now }
@@ -231,7 +229,6 @@ type pair struct {
 type settings struct {
 	mtu, psnA, psnB, ord uint32
 	retries, rnr         uint8
-	timeout              time.Duration
 	reads                uint32
 	memory               int
 	mtuB                 uint32
