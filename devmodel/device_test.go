@@ -240,7 +240,7 @@ func TestRandomWritesThenReset(t *testing.T) {
 	c := newCard(t)
 	rows := c.regs.Rows()
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 200000 {
+	for range 100000 {
 		r := rows[rnd.IntN(len(rows))]
 		off := uint64(r.Offset)
 		if r.N > 1 {
@@ -254,7 +254,10 @@ func TestRandomWritesThenReset(t *testing.T) {
 		}
 		v := rnd.Uint32() >> rnd.IntN(32)
 		if r.Name == "GLGEN_RTRIG" || r.Name == "PFGEN_CTRL" {
-			v &= uint32(rnd.IntN(2)) // resets are slow and wipe what was set up
+			// Resets wipe what was set up, and are slow under the race detector.
+			if rnd.IntN(50) != 0 {
+				v = 0
+			}
 		}
 		c.wr(off, v)
 	}
