@@ -41,6 +41,7 @@ type answer struct {
 	index    uint32
 
 	n, sent uint32 // packets of a read
+	replay  bool
 	va      uint64
 	key     uint32
 	len     uint32
@@ -71,7 +72,8 @@ type responder struct {
 	dst  SGL
 
 	answers ring[answer]
-	waiting uint32 // reads among the answers
+	waiting uint32 // reads among the answers that came for the first time
+	replays uint32 // and again
 	records []readRecord
 	oldest  int // in records, once it is full
 
@@ -360,16 +362,16 @@ func (r *responder) read(run *Run) {
 		return
 	}
 	n := packets(run.DMALen, r.cfg.MTU)
-	r.pushRead(run, n)
+	r.waiting++
+	r.pushRead(run, n, false)
 	r.remember(readRecord{run.PSN, n, run.Key})
 	r.stats.InReads++
 	r.msn = psn(r.msn + 1)
 	r.epsn = psn(r.epsn + n)
 }
 
-func (r *responder) pushRead(run *Run, n uint32) {
-	*r.answers.push() = answer{kind: readAnswer, psn: run.PSN, n: n, va: run.VA, key: run.Key, len: run.DMALen}
-	r.waiting++
+func (r *responder) pushRead(run *Run, n uint32, replay bool) {
+	*r.answers.push() = answer{kind: readAnswer, psn: run.PSN, n: n, va: run.VA, key: run.Key, len: run.DMALen, replay: replay}
 }
 
 // remember keeps the last reads, as many as may be outstanding.
@@ -384,14 +386,15 @@ func (r *responder) remember(x readRecord) {
 
 // replay executes a read again, or the rest of it.
 func (r *responder) replay(run *Run) {
-	if r.waiting >= 2*r.cfg.Reads {
-		return
+	if r.replays >= r.cfg.Reads {
+		return // the requester asks again
 	}
 	n := packets(run.DMALen, r.cfg.MTU)
 	for _, x := range r.records {
 		d := distance(x.psn, run.PSN)
 		if d < x.n && n <= x.n-d && run.Key == x.key {
-			r.pushRead(run, n)
+			r.replays++
+			r.pushRead(run, n, true)
 			return
 		}
 	}
@@ -409,7 +412,11 @@ func (r *responder) answerAll() {
 			if a.sent < a.n {
 				continue
 			}
-			r.waiting--
+			if a.replay {
+				r.replays--
+			} else {
+				r.waiting--
+			}
 		case sourceFaultAnswer:
 			r.out = Run{Op: SourceFault, PSN: a.psn, N: 1, Code: a.code}
 			if !r.host.Transmit(&r.out) {
@@ -457,7 +464,7 @@ func (r *responder) responseFault(p uint32, code Code) {
 		return
 	}
 	r.answers.clear()
-	r.waiting = 0
+	r.waiting, r.replays = 0, 0
 	r.failing = true
 	*r.answers.push() = answer{kind: nakAnswer, syndrome: synAccess, psn: psn(p), code: code, source: SourceInbound}
 }

@@ -518,6 +518,26 @@ func TestDuplicateBeforeRead(t *testing.T) {
 	}
 }
 
+// Reads asked for again, however often, do not count as too many.
+func TestReplaysAreBounded(t *testing.T) {
+	p := newPair(t, settings{reads: 2})
+	p.net.rec = true
+	ask := func(psn uint32) {
+		p.b.ep.Handle(&Run{Op: ReadRequest, First: true, Last: true, PSN: psn, N: 1, DMALen: 10, Key: 7})
+	}
+	ask(0)
+	p.b.ep.Progress()
+	for range 100 {
+		ask(0)
+	}
+	ask(1)
+	p.b.ep.Progress()
+	if n := len(p.net.sent); n != 4 {
+		t.Errorf("%d responses, want the first, two again, and the second", n)
+	}
+	p.wantFails(p.b)
+}
+
 // One NAK for a gap, however many packets follow it.
 func TestOneNAKPerGap(t *testing.T) {
 	p := newPair(t, settings{retries: 1})
