@@ -73,7 +73,7 @@ func TestPoisonOnCompletion(t *testing.T) {
 		r, rnd := m.r, rand.New(rand.NewPCG(2, 1))
 		ops := 150
 		if *full {
-				ops = 450
+			ops = 450
 		}
 		a, b := newPair(t, r, rnd, pairOptions{attr: func(a *QPAttr) { a.RNRTries = 7 }})
 		type work struct {
