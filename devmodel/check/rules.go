@@ -129,9 +129,15 @@ var rules = append([]Rule{
 		match: on(func(e hmc.StaticUnbacked) string { return fmt.Sprintf("%v", e.Object) })},
 
 	// Completion and event queues.
-	{ID: "cq-doorbell", Grade: Warning, Meaning: "a doorbell names a CQ that does not exist",
+	{ID: "cq-doorbell", Grade: Error, Meaning: "PFPE_CQARM names a CQ that does not exist",
 		Device: "ignored it", Driver: "ctrl.c:irdma_sc_ccq_arm",
-		match: on(func(e event.UnknownCQ) string { return fmt.Sprintf("%s CQ %d", e.Register, e.CQ) })},
+		match: when(func(e event.UnknownCQ) bool { return e.Register == "PFPE_CQARM" }, func(e event.UnknownCQ) string { return fmt.Sprintf("CQ %d", e.CQ) })},
+	{ID: "cq-doorbell-app", Grade: Note, Meaning: "a program's doorbell names a CQ that does not exist, as one that is being torn down may",
+		Device: "ignored it", Driver: "-",
+		match: when(func(e event.UnknownCQ) bool { return e.Register == event.UserArm }, func(e event.UnknownCQ) string { return fmt.Sprintf("CQ %d", e.CQ) })},
+	{ID: "cq-ack-unknown", Grade: Note, Meaning: "PFPE_CQACK names a CQ that does not exist; drivers acknowledge events of CQs just destroyed",
+		Device: "ignored it", Driver: "ctrl.c:irdma_sc_cq_ack",
+		match: on(func(e event.UnknownCQ) string { return fmt.Sprintf("CQ %d", e.CQ) })},
 	{ID: "cq-ack", Grade: Note, Meaning: "PFPE_CQACK without a CEQE to acknowledge",
 		Device: "ignored it", Driver: "ctrl.c:irdma_sc_cq_ack",
 		match: on(func(e event.SpuriousAck) string { return fmt.Sprintf("CQ %d", e.CQ) })},
@@ -158,8 +164,11 @@ var rules = append([]Rule{
 		match: on(func(e event.AELost) string { return fmt.Sprintf("AE %#04x", e.AE.Code) })},
 
 	// Queue pairs.
-	{ID: "qp-doorbell", Grade: Warning, Meaning: "PFPE_WQEALLOC names a QP that does not exist",
+	{ID: "qp-doorbell", Grade: Error, Meaning: "PFPE_WQEALLOC names a QP that does not exist",
 		Device: "ignored it", Driver: "uk.c:irdma_uk_qp_post_wr",
+		match: when(func(e qp.UnknownQP) bool { return !e.User }, func(e qp.UnknownQP) string { return fmt.Sprintf("QP %d", e.QP) })},
+	{ID: "qp-doorbell-app", Grade: Note, Meaning: "a program's doorbell names a QP that does not exist, as one that is being torn down may",
+		Device: "ignored it", Driver: "-",
 		match: on(func(e qp.UnknownQP) string { return fmt.Sprintf("QP %d", e.QP) })},
 	{ID: "qp-send-unbuilt", Grade: Note, Gap: true, Meaning: "send work was posted, which the model does not execute",
 		Device: "left it in the queue until it is flushed", Driver: "-",

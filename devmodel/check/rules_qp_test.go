@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/qp"
 )
 
@@ -22,6 +23,10 @@ func TestQueuePairRules(t *testing.T) {
 		{qp.QueueUnreadable{QP: 5, Err: errors.New("no DMA map")}, "qp-memory", "QP 5"},
 		{qp.InvalidateNotExecuted{QP: 6, STag: 0x100}, "qp-invalidate-unbuilt", "QP 6"},
 		{qp.UnknownQP{QP: 7}, "qp-doorbell", "QP 7"},
+		{qp.UnknownQP{QP: 7, User: true}, "qp-doorbell-app", "QP 7"},
+		{event.UnknownCQ{Register: "PFPE_CQARM", CQ: 2}, "cq-doorbell", "CQ 2"},
+		{event.UnknownCQ{Register: event.UserArm, CQ: 2}, "cq-doorbell-app", "CQ 2"},
+		{event.UnknownCQ{Register: "PFPE_CQACK", CQ: 2}, "cq-ack-unknown", "CQ 2"},
 		{qp.IllegalTransition{QP: 8}, "qp-transition", "QP 8"},
 		{qp.Info{ID: 9}, "", ""},
 	} {

@@ -305,10 +305,10 @@ func (q *Queues) Complete(id uint32, e CQE, wanted bool) error {
 
 // arm is a write of PFPE_CQARM: take the arm bits from the shadow area, and
 // fire at once if an entry they want is there unread.
-func (q *Queues) arm(id uint32) {
+func (q *Queues) arm(id uint32, register string) {
 	c := q.CQ(id)
 	if c == nil {
-		q.emit(UnknownCQ{Register: "PFPE_CQARM", CQ: id})
+		q.emit(UnknownCQ{Register: register, CQ: id})
 		return
 	}
 	c.mu.Lock()

@@ -108,14 +108,17 @@ func (q *Queues) Reset(reg.Domain) {
 	q.aeq.kill()
 }
 
+// UserArm is the name of the user programs' way to PFPE_CQARM.
+const UserArm = "IRDMA_DB_CQ_OFFSET"
+
 // Registers are the doorbells of the queues.
 func (q *Queues) Registers() []reg.Row {
 	return []reg.Row{
 		{Name: "PFPE_CQARM", Offset: 0x502C00, Source: "icrdma_hw.h:PFPE_CQARM; ctrl.c:irdma_sc_ccq_arm", Inferred: true,
-			Write: func(_ int, v uint32) { q.arm(v) }},
+			Write: func(_ int, v uint32) { q.arm(v, "PFPE_CQARM") }},
 		// User programs' way to PFPE_CQARM, on a page that all of them share.
-		{Name: "IRDMA_DB_CQ_OFFSET", Offset: 0x7F0040, Source: "icrdma_hw.h:ICRDMA_DB_ADDR_OFFSET; rdma-core umain.h:IRDMA_DB_CQ_OFFSET",
-			Write: func(_ int, v uint32) { q.arm(v) }},
+		{Name: UserArm, Offset: 0x7F0040, Source: "icrdma_hw.h:ICRDMA_DB_ADDR_OFFSET; rdma-core umain.h:IRDMA_DB_CQ_OFFSET",
+			Write: func(_ int, v uint32) { q.arm(v, UserArm) }},
 		{Name: "PFPE_CQACK", Offset: 0x502C80, Source: "icrdma_hw.h:PFPE_CQACK; ctrl.c:irdma_sc_cq_ack", Inferred: true,
 			Write: func(_ int, v uint32) { q.ack(v) }},
 		{Name: "PFPE_AEQALLOC", Offset: 0x502D00, Source: "icrdma_hw.h:PFPE_AEQALLOC; ctrl.c:irdma_sc_repost_aeq_entries",

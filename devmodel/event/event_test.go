@@ -371,7 +371,7 @@ func TestRefused(t *testing.T) {
 	b.space.Write32(armRegister, 9)
 	b.space.Write32(0x7F0040, 8) // the user programs' alias
 	want := []any{event.UnknownCQ{Register: "PFPE_CQACK", CQ: 9}, event.SpuriousAck{CQ: 6}, event.UnknownCQ{Register: "PFPE_CQARM", CQ: 9},
-		event.UnknownCQ{Register: "PFPE_CQARM", CQ: 8}}
+		event.UnknownCQ{Register: event.UserArm, CQ: 8}}
 	if diff := cmp.Diff(want, b.events); diff != "" {
 		t.Error(diff)
 	}

@@ -5,9 +5,15 @@ package qp
 import "fmt"
 
 // UnknownQP is the event of a doorbell for a QP that does not exist.
-type UnknownQP struct{ QP uint32 }
+type UnknownQP struct {
+	QP   uint32
+	User bool // by the page that user programs map
+}
 
 func (e UnknownQP) String() string {
+	if e.User {
+		return fmt.Sprintf("user doorbell page: QP %d does not exist", e.QP)
+	}
 	return fmt.Sprintf("PFPE_WQEALLOC: QP %d does not exist", e.QP)
 }
 

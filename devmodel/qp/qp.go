@@ -257,20 +257,22 @@ func (t *Table) link(q *QP) {
 // Registers are the doorbells of QPs.
 func (t *Table) Registers() []reg.Row {
 	fields := []reg.Field{{Name: "PEQPID", Hi: 19, Lo: 0}, {Name: "WQE_DESC_INDEX", Hi: 31, Lo: 20}}
-	write := func(_ int, v uint32) { t.doorbell(v & (1<<20 - 1)) }
+	write := func(user bool) func(int, uint32) {
+		return func(_ int, v uint32) { t.doorbell(v&(1<<20-1), user) }
+	}
 	return []reg.Row{
-		{Name: "PFPE_WQEALLOC", Offset: 0x504400, Source: "icrdma_hw.h:PFPE_WQEALLOC; uk.c:irdma_uk_qp_post_wr", Fields: fields, Write: write},
+		{Name: "PFPE_WQEALLOC", Offset: 0x504400, Source: "icrdma_hw.h:PFPE_WQEALLOC; uk.c:irdma_uk_qp_post_wr", Fields: fields, Write: write(false)},
 		// User programs' way to it, on a page that all of them share.
-		{Name: "ICRDMA_DB_ADDR_OFFSET", Offset: 0x7F0000, Source: "icrdma_hw.h:ICRDMA_DB_ADDR_OFFSET", Fields: fields, Write: write},
+		{Name: "ICRDMA_DB_ADDR_OFFSET", Offset: 0x7F0000, Source: "icrdma_hw.h:ICRDMA_DB_ADDR_OFFSET", Fields: fields, Write: write(true)},
 	}
 }
 
 // doorbell says that QP id has new send WQEs: its step looks. In states
 // without a requester that changes nothing.
-func (t *Table) doorbell(id uint32) {
+func (t *Table) doorbell(id uint32, user bool) {
 	q := t.qps[id]
 	if q == nil {
-		t.emit(UnknownQP{QP: id})
+		t.emit(UnknownQP{QP: id, User: user})
 		return
 	}
 	q.task.Schedule()

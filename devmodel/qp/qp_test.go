@@ -410,7 +410,7 @@ func TestDoorbellOfNoQP(t *testing.T) {
 	b.ok(b.table.Destroy(3))
 	ring()
 	b.space.Write32(0x7F0000, 4) // the user programs' alias
-	want := []any{qp.UnknownQP{QP: 3}, qp.UnknownQP{QP: 4}}
+	want := []any{qp.UnknownQP{QP: 3}, qp.UnknownQP{QP: 4, User: true}}
 	if diff := cmp.Diff(want, b.events); diff != "" {
 		t.Error(diff)
 	}

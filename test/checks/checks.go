@@ -68,7 +68,7 @@ func tail(s string, n int) string {
 }
 
 // limit bounds every command of a check: a hang is a failure, not a wait.
-const limit = 5 * time.Minute
+const limit = 12 * time.Minute
 
 // start prepares a command in the checkout.
 func (e *env) start(ctx context.Context, stdin string, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {

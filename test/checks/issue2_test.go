@@ -300,7 +300,7 @@ func byHand(t *testing.T, e *env, arguments, script string) (string, error) {
 		return strings.TrimSpace(e.exec(t, "", e.vrnic, "image", "path", name).want(t, 0).stdout)
 	}
 	line := fmt.Sprintf(`exec %s -nodefaults -display none -no-reboot -serial stdio -smp 2 -kernel %s -initrd %s `+
-		`-append 'console=ttyS0 quiet rdinit=/bin/sh panic=-1' %s`,
+		`-append 'console=ttyS0 quiet no_timer_check rdinit=/bin/sh panic=-1' %s`,
 		path("qemu"), path("debian-backports"), path("initramfs-debian-backports"), arguments)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

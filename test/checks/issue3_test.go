@@ -310,7 +310,7 @@ func sameBytes(t *testing.T, e *env) {
 
 func miniDriver(t *testing.T, e *env) {
 	e.exec(t, "", "go", "test", "-count=1", "-race", "./devmodel/mr", "./devmodel/roce", "./devmodel/qp", "./devmodel/engine", "./devmodel/grace", "./devmodel/event").want(t, 0)
-	e.exec(t, "", "go", "test", "-count=1", "-race", "-timeout", "4m", "./guest/minidriver", "-full").want(t, 0)
+	e.exec(t, "", "go", "test", "-count=1", "-race", "-timeout", "11m", "./guest/minidriver", "-full").want(t, 0)
 }
 
 func bench(t *testing.T, e *env) {
