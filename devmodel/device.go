@@ -187,7 +187,13 @@ func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
 	case pci.RegisterBAR:
 		d.regs.Write(offset, p)
 	case configRegion:
+		allowed := d.config.BusMaster()
 		d.config.Write(offset, p)
+		if allowed && !d.config.BusMaster() {
+			// The write is answered when no DMA of before can follow.
+			d.lan.Settle()
+			d.engine.Grace().Wait()
+		}
 	}
 	return nil
 }

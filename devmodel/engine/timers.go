@@ -61,7 +61,16 @@ func (w *timers) fire() {
 		t := w.byTime[0]
 		at := time.Duration(t.deadline.Load())
 		if at > now {
-			t.due.Store(int64(at))
+			// An earlier deadline set meanwhile saw the old time in the heap and
+			// left it there: look until what is filed is what is wanted.
+			for {
+				t.due.Store(int64(at))
+				next := time.Duration(t.deadline.Load())
+				if next == 0 || next >= at {
+					break
+				}
+				at = next
+			}
 			heap.Fix(&w.byTime, 0)
 			continue
 		}

@@ -111,6 +111,13 @@ func (l *LAN) Reset(d reg.Domain) {
 	}
 }
 
+// Settle returns when the bursts of descriptors that run now are over.
+func (l *LAN) Settle() {
+	for i := range l.tx {
+		lockedQueue(&l.tx[i].mu, func() {})
+	}
+}
+
 // ResetQueues stops all queues and returns when no DMA of theirs can follow.
 func (l *LAN) ResetQueues() {
 	for q := range l.tx {

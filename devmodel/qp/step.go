@@ -60,13 +60,13 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 		}
 	}
 	if q.state.receives() {
-		q.ep.Progress()
+		again = q.ep.Progress()
 		q.drained()
 	}
 	q.task.SetDeadline(q.ep.Deadline())
 	q.count()
 	q.shard = nil
-	return !q.inbox.empty()
+	return again || !q.inbox.empty()
 }
 
 // rest is the step of a QP without a connection.

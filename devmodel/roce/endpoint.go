@@ -62,12 +62,18 @@ func (e *Endpoint) Handle(run *Run) {
 	}
 }
 
+// progressLimit bounds one call of Progress: runs sent, and WQEs looked at.
+const progressLimit = 256
+
 // Progress acts on passed deadlines and sends what can be sent: answers
-// first, they free the peer.
-func (e *Endpoint) Progress() {
+// first, they free the peer. It does a bounded piece of that and tells whether
+// to call it again.
+func (e *Endpoint) Progress() (again bool) {
 	e.req.expire()
-	e.rsp.answerAll()
-	e.req.transmit()
+	budget := progressLimit
+	answers := e.rsp.answerAll(&budget)
+	requests := e.req.transmit(&budget)
+	return answers || requests
 }
 
 // Deadline is when Progress must be called again at the latest; 0: never.

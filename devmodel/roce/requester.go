@@ -83,9 +83,15 @@ func (r *requester) oldest() *WQE {
 	return &r.entries.at(0).w
 }
 
-// transmit sends what may be sent.
-func (r *requester) transmit() {
+// transmit sends what may be sent, as long as the budget of runs and WQEs
+// lasts. It tells whether it ended with the budget.
+func (r *requester) transmit(budget *int) (more bool) {
 	for r.live && !r.resting {
+		if *budget == 0 {
+			more = true
+			break
+		}
+		*budget--
 		if r.cur == r.entries.len() {
 			if !r.fetch() {
 				break
@@ -110,6 +116,7 @@ func (r *requester) transmit() {
 		}
 	}
 	r.watch()
+	return more
 }
 
 // watch keeps the retransmission timer.
@@ -297,27 +304,29 @@ func (r *requester) ack(p uint32) {
 		return
 	}
 	progress, lost := false, false
+	// Measured from the oldest, without a sign: an entry may take half of all
+	// PSNs, and the acknowledgement may be for one behind it.
+	acked := distance(r.una, p) + 1
 	for i := range r.entries.len() {
 		e := r.entries.at(i)
 		if e.n == 0 || e.done {
 			continue
 		}
-		k := diff(p, e.first) + 1
-		if k <= 0 {
+		before := distance(r.una, psn(e.first+e.acked))
+		if before >= acked {
 			break
 		}
 		if e.read() {
 			lost = true // an acknowledgement does not overtake a response
 			break
 		}
-		if n := min(uint32(k), e.n); n > e.acked {
-			sent := max(e.sent, n)
-			r.flight -= (e.sent - e.acked)
-			r.flight += sent - n
-			e.sent, e.acked = sent, n
-			e.done = n == e.n
-			progress = true
-		}
+		n := e.acked + min(acked-before, e.n-e.acked)
+		sent := max(e.sent, n)
+		r.flight -= e.sent - e.acked
+		r.flight += sent - n
+		e.sent, e.acked = sent, n
+		e.done = n == e.n
+		progress = true
 	}
 	r.settle(progress)
 	if lost && r.live {

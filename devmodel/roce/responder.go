@@ -400,14 +400,19 @@ func (r *responder) replay(run *Run) {
 	}
 }
 
-// answerAll sends what waits, as far as the link takes it.
-func (r *responder) answerAll() {
+// answerAll sends what waits, as far as the link takes it and the budget of
+// runs lasts. It tells whether it ended with the budget.
+func (r *responder) answerAll(budget *int) (more bool) {
 	for r.live && r.answers.len() > 0 {
+		if *budget == 0 {
+			return true
+		}
+		*budget--
 		a := r.answers.at(0)
 		switch a.kind {
 		case readAnswer:
 			if !r.sendResponse(a) {
-				return
+				return false
 			}
 			if a.sent < a.n {
 				continue
@@ -420,21 +425,22 @@ func (r *responder) answerAll() {
 		case sourceFaultAnswer:
 			r.out = Run{Op: SourceFault, PSN: a.psn, N: 1, Code: a.code}
 			if !r.host.Transmit(&r.out) {
-				return
+				return false
 			}
 		default:
 			r.out = Run{Op: Acknowledge, First: true, Last: true, PSN: a.psn, N: 1, Syndrome: a.syndrome, MSN: r.msn}
 			if !r.host.Transmit(&r.out) {
-				return
+				return false
 			}
 			r.stats.sent(&r.out, 0)
 			if a.code != 0 {
 				r.end(a.code, a.source, a.index)
-				return
+				return false
 			}
 		}
 		r.answers.pop()
 	}
+	return false
 }
 
 // sendResponse sends the next run of a read's responses.

@@ -346,7 +346,7 @@ func TestErrors(t *testing.T) {
 			for i := range uint32(5) {
 				p.a.post(readOf(p.a, i, 0, 0, 10))
 			}
-			p.a.ep.Progress()
+			p.a.progress()
 			for p.net.deliver() {
 			}
 		}, []string{"AE 0x0208 source 5 WQE 2"}, []string{"AE 0x0207 source 9 WQE 0"}, []string{"sq 0 op 1", "sq 1 op 1"}, 0},
@@ -396,7 +396,7 @@ func TestORD(t *testing.T) {
 		p.a.post(readOf(p.a, i, 0, 0, 2000))
 	}
 	p.net.rec = true
-	p.a.ep.Progress()
+	p.a.progress()
 	if n := len(p.net.sent); n != 3 {
 		t.Errorf("%d reads outstanding, want 3", n)
 	}
@@ -421,7 +421,7 @@ func TestFences(t *testing.T) {
 	w := writeOf(p.a, 2, 0, 0, 10)
 	w.ReadFence = true
 	p.a.post(w)
-	p.a.ep.Progress()
+	p.a.progress()
 	if got := ops(p); !slices.Equal(got, []Op{ReadRequest, Write}) {
 		t.Errorf("before the read's response: %v", got)
 	}
@@ -439,7 +439,7 @@ func TestFences(t *testing.T) {
 	p.a.post(w)
 	p.a.post(WQE{Kind: KindLocal, Op: 0x0C, Index: 2, LocalFence: true, Signaled: true})
 	p.a.post(writeOf(p.a, 3, 0, 0, 10))
-	p.a.ep.Progress()
+	p.a.progress()
 	if got := ops(p); !slices.Equal(got, []Op{Write, Write}) || len(p.a.local) != 0 {
 		t.Errorf("before the acknowledgements: %v, local work %v", got, p.a.local)
 	}
@@ -465,7 +465,7 @@ func TestWindow(t *testing.T) {
 	p.a.ep.UpdateRequester(RequesterConfig{Window: 1, Timeout: timeout})
 	p.net.rec = true
 	p.a.post(writeOf(p.a, 0, 0, 0, 100000))
-	p.a.ep.Progress()
+	p.a.progress()
 	n := uint32(0)
 	for _, r := range p.net.sent {
 		n += r.N
@@ -526,12 +526,12 @@ func TestReplaysAreBounded(t *testing.T) {
 		p.b.ep.Handle(&Run{Op: ReadRequest, First: true, Last: true, PSN: psn, N: 1, DMALen: 10, Key: 7})
 	}
 	ask(0)
-	p.b.ep.Progress()
+	p.b.progress()
 	for range 100 {
 		ask(0)
 	}
 	ask(1)
-	p.b.ep.Progress()
+	p.b.progress()
 	if n := len(p.net.sent); n != 4 {
 		t.Errorf("%d responses, want the first, two again, and the second", n)
 	}
@@ -617,8 +617,8 @@ func TestLongestRead(t *testing.T) {
 	big(p.a)
 	big(p.b)
 	for len(p.a.got) < 2 && n < 1<<22 {
-		p.a.ep.Progress()
-		p.b.ep.Progress()
+		p.a.progress()
+		p.b.progress()
 		for p.net.deliver() {
 			n++
 		}
@@ -691,7 +691,7 @@ func TestSequenceOfOpcodes(t *testing.T) {
 			r.SGL = p.a.list([2]uint32{0, 4096})
 			p.b.ep.Handle(&r)
 		}
-		p.b.ep.Progress()
+		p.b.progress()
 		if !slices.Equal(p.b.fails, []string{"AE 0x0208 source 9 WQE 0"}) {
 			t.Errorf("%s: %q", name, p.b.fails)
 		}
@@ -737,8 +737,8 @@ func TestAllocations(t *testing.T) {
 	round := func() {
 		q.left = 32
 		for q.left > 0 || !p.a.ep.Idle() {
-			p.a.ep.Progress()
-			p.b.ep.Progress()
+			p.a.progress()
+			p.b.progress()
 		}
 	}
 	round()
