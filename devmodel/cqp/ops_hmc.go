@@ -131,6 +131,9 @@ func (c *CQP) checkUnused(sd uint32) {
 			c.emit(SDInUse{SD: sd, Object: "CQ", ID: q.ID})
 		}
 	}
+	if stag, ok := c.mrs.Using(sd); ok {
+		c.emit(SDInUse{SD: sd, Object: "STag", ID: stag})
+	}
 }
 
 // object checks that object id of type o may be made: the function has so

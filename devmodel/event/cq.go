@@ -223,7 +223,7 @@ func (c *CQ) Post(e Entry) bool {
 	return c.post(&w, &x, wanted)
 }
 
-func (c *CQ) post(w, ext *CQE, wanted bool) bool {
+func (c *CQ) post(w, ext *cqe, wanted bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead || c.stopped {
@@ -288,19 +288,6 @@ func (c *CQ) unwritable(err error) bool {
 func (c *CQ) stop() {
 	c.stopped = true
 	c.q.AE(AE{Code: AECQOperationError, Source: AESrcCQ, Context: c.cfg.Context, ID: c.cfg.ID})
-}
-
-// Complete is Post of a raw entry to the CQ of a number. wanted says that an
-// arm for solicited entries wants it too.
-func (q *Queues) Complete(id uint32, e CQE, wanted bool) error {
-	c := q.CQ(id)
-	if c == nil {
-		return fmt.Errorf("CQ %d does not exist: %w", id, ErrState)
-	}
-	if !c.post(&e, nil, wanted) {
-		return fmt.Errorf("CQ %d has stopped: %w", id, ErrState)
-	}
-	return nil
 }
 
 // arm is a write of PFPE_CQARM: take the arm bits from the shadow area, and

@@ -50,8 +50,8 @@ func bit(b bool, n int) uint64 {
 func (e *Entry) extended() bool { return e.Ext.HasImmediate || e.Ext.HasSourceMAC || e.Ext.HasVLAN }
 
 // words are the entry's own slot without the valid bit.
-func (e *Entry) words() CQE {
-	return CQE{
+func (e *Entry) words() cqe {
+	return cqe{
 		uint64(e.Length) | uint64(e.PSN)<<32,
 		e.Context,
 		uint64(e.Value) | uint64(e.QP&0xFFFFFF)<<32,
@@ -60,14 +60,14 @@ func (e *Entry) words() CQE {
 	}
 }
 
-func (x *Extension) words() CQE {
+func (x *Extension) words() cqe {
 	mac := uint64(0)
 	for _, b := range x.SourceMAC {
 		mac = mac<<8 | uint64(b)
 	}
-	return CQE{uint64(x.Immediate), 0, mac | uint64(x.VLAN)<<48,
+	return cqe{uint64(x.Immediate), 0, mac | uint64(x.VLAN)<<48,
 		bit(x.HasVLAN, 60) | bit(x.HasSourceMAC, 61) | bit(x.HasImmediate, 62)}
 }
 
-// CQE is the four words of a slot without its valid bit.
-type CQE [4]uint64
+// cqe is the four words of a slot without its valid bit.
+type cqe [4]uint64

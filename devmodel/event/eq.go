@@ -186,9 +186,6 @@ func (q *Queues) AE(e AE) {
 	}
 }
 
-// Raise is AE.
-func (q *Queues) Raise(e AE) { q.AE(e) }
-
 func (q *Queues) writeAEQE(e AE) {
 	w := uint64(e.ID)&0x3FFFF | uint64(e.ID)>>18&1<<46 |
 		uint64(e.WQE)&0x7FFF<<18 |
