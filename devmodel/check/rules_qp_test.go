@@ -18,8 +18,10 @@ func TestQueuePairRules(t *testing.T) {
 		rule, object string // empty: none
 	}{
 		{qp.SendNotExecuted{QP: 3, Opcode: 0x3b}, "wqe-opcode", "QP 3"},
+		{qp.SendNotExecuted{QP: 3, Program: true, Opcode: 0x3b}, "wqe-opcode-app", "QP 3"},
 		{qp.SendNotExecuted{QP: 3, Opcode: 0x09, Name: "FAST_REG_NSMR"}, "qp-send-unbuilt", "QP 3"},
 		{qp.BadWQE{QP: 4, Why: "15 fragments"}, "wqe-shape", "QP 4"},
+		{qp.BadWQE{QP: 4, Program: true, Why: "15 fragments"}, "wqe-shape-app", "QP 4"},
 		{qp.QueueUnreadable{QP: 5, Err: errors.New("no DMA map")}, "qp-memory", "QP 5"},
 		{qp.InvalidateNotExecuted{QP: 6, STag: 0x100}, "qp-invalidate-unbuilt", "QP 6"},
 		{qp.UnknownQP{QP: 7}, "qp-doorbell", "QP 7"},

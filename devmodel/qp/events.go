@@ -20,10 +20,11 @@ func (e UnknownQP) String() string {
 // SendNotExecuted is the event of a send WQE that this model does not
 // execute. Name is empty if no driver knows the opcode.
 type SendNotExecuted struct {
-	QP     uint32
-	Opcode uint8
-	Name   string
-	Index  uint32
+	QP      uint32
+	Program bool // posted by a user program, not by the kernel
+	Opcode  uint8
+	Name    string
+	Index   uint32
 }
 
 func (e SendNotExecuted) String() string {
@@ -41,6 +42,7 @@ func (e InvalidateNotExecuted) String() string {
 // BadWQE is the event of a WQE whose header cannot be.
 type BadWQE struct {
 	QP      uint32
+	Program bool // posted by a user program, not by the kernel
 	Receive bool
 	Index   uint32 // in quanta
 	Header  uint64

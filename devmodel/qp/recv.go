@@ -38,7 +38,7 @@ func (q *QP) Receive(r *roce.Recv) (roce.Got, roce.Code) {
 	fragments := uint32(bits(header, 41, 38))
 	size := quantum + fragments*fragmentSize
 	if size > q.rq.stride {
-		return q.badReceive(r, roce.InvalidFragment, BadWQE{QP: q.id, Receive: true, Index: r.Index, Header: header,
+		return q.badReceive(r, roce.InvalidFragment, BadWQE{QP: q.id, Program: q.program(), Receive: true, Index: r.Index, Header: header,
 			Why: fmt.Sprintf("%d more fragments in %d bytes", fragments, q.rq.stride)})
 	}
 	raw := &q.work.wqe

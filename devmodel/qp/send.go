@@ -95,7 +95,7 @@ func (q *QP) parse(w *roce.WQE, at, header uint64) {
 	if !row.built {
 		q.sq.advance(1)
 		w.Fault = roce.UnexpectedOpcode
-		q.table.emit(SendNotExecuted{QP: q.id, Opcode: op, Name: row.name, Index: index})
+		q.table.emit(SendNotExecuted{QP: q.id, Program: q.program(), Opcode: op, Name: row.name, Index: index})
 		return
 	}
 	if row.kind == roce.KindLocal {
@@ -110,7 +110,7 @@ func (q *QP) parse(w *roce.WQE, at, header uint64) {
 	}
 	bad := func(code roce.Code, why string) {
 		w.Fault = code
-		q.table.emit(BadWQE{QP: q.id, Index: index, Header: header, Why: why})
+		q.table.emit(BadWQE{QP: q.id, Program: q.program(), Index: index, Header: header, Why: why})
 	}
 	if quanta > maxQuanta || index%maxQuanta+quanta > maxQuanta || index+quanta > q.sq.slots {
 		q.sq.advance(1)
@@ -202,3 +202,7 @@ func (q *QP) Local(*roce.WQE) roce.Code { return 0 }
 func (q *QP) Completed(w *roce.WQE) bool {
 	return q.sendCQ.Post(event.Entry{Context: q.ctx.CompletionContext(), QP: q.id, WQE: uint16(w.Index), Op: w.Op, SQ: true})
 }
+
+// program tells whether a user program posts to the QP: kernel QPs may use
+// STag 0, user QPs may not.
+func (q *QP) program() bool { return !q.owner.subject.Privileged }
