@@ -191,3 +191,18 @@ func TestGrace(t *testing.T) {
 		t.Errorf("inside %t, quiet after %t", inside, e.Grace().Quiet())
 	}
 }
+
+// A deadline set between the timer's look at the old one and its filing finds
+// the heap's old time good enough: filing has to see it.
+func TestFilingSeesAnEarlierDeadline(t *testing.T) {
+	for _, c := range []struct{ filed, wanted, due time.Duration }{
+		{500, 500, 500}, {500, 3, 3}, {500, 0, 500}, {500, 900, 500},
+	} {
+		var task Task
+		task.deadline.Store(int64(c.wanted))
+		task.file(c.filed)
+		if got := time.Duration(task.due.Load()); got != c.due {
+			t.Errorf("filing for %d with a deadline at %d: due at %d, want %d", c.filed, c.wanted, got, c.due)
+		}
+	}
+}

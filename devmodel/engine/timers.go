@@ -61,16 +61,7 @@ func (w *timers) fire() {
 		t := w.byTime[0]
 		at := time.Duration(t.deadline.Load())
 		if at > now {
-			// An earlier deadline set meanwhile saw the old time in the heap and
-			// left it there: look until what is filed is what is wanted.
-			for {
-				t.due.Store(int64(at))
-				next := time.Duration(t.deadline.Load())
-				if next == 0 || next >= at {
-					break
-				}
-				at = next
-			}
+			t.file(at)
 			heap.Fix(&w.byTime, 0)
 			continue
 		}
@@ -81,6 +72,20 @@ func (w *timers) fire() {
 		t.Schedule()
 	}
 	w.arm()
+}
+
+// file sets the time under which the heap has the task. An earlier deadline
+// set meanwhile saw the old time and left the heap alone: look until what is
+// filed is what is wanted.
+func (t *Task) file(at time.Duration) {
+	for {
+		t.due.Store(int64(at))
+		next := time.Duration(t.deadline.Load())
+		if next == 0 || next >= at {
+			return
+		}
+		at = next
+	}
 }
 
 func (w *timers) stop() { w.timer.Stop() }
