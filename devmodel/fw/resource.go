@@ -146,40 +146,47 @@ func parseResource(b []byte) resourceRequest {
 
 func (q resourceRequest) fits(elems int) bool { return q.count > 0 && elems <= q.elems.count() }
 
+// isList tells whether the resource is a VSI list, which vswitch keeps itself.
+func (q resourceRequest) isList() bool {
+	return q.kind == resVSIListRep || q.kind == resVSIListPrune
+}
+
+// valid tells whether there are resources of the type asked for, and whether
+// the buffer has the elements that it needs.
+func (s *vswitch) valid(q resourceRequest) bool {
+	if q.isList() {
+		return q.fits(q.count)
+	}
+	res := s.resources[q.kind]
+	if res == nil {
+		return false
+	}
+	if res.amount {
+		return q.fits(1)
+	}
+	return q.fits(q.count)
+}
+
 func allocRes(f *Firmware, r *request) errno {
 	q := parseResource(r.buf)
-	if q.kind == resVSIListRep || q.kind == resVSIListPrune {
-		if !q.fits(q.count) {
-			return rcEINVAL
-		}
+	switch {
+	case !f.sw.valid(q):
+		return rcEINVAL
+	case q.isList():
 		return f.sw.addLists(q)
 	}
-	res := f.sw.resources[q.kind]
-	switch {
-	case res == nil:
-		return rcEINVAL
-	case res.amount && !q.fits(1), !res.amount && !q.fits(q.count):
-		return rcEINVAL
-	}
-	return res.allocate(q.elems, q.count, q.bottom)
+	return f.sw.resources[q.kind].allocate(q.elems, q.count, q.bottom)
 }
 
 func freeRes(f *Firmware, r *request) errno {
 	q := parseResource(r.buf)
-	if q.kind == resVSIListRep || q.kind == resVSIListPrune {
-		if !q.fits(q.count) {
-			return rcEINVAL
-		}
+	switch {
+	case !f.sw.valid(q):
+		return rcEINVAL
+	case q.isList():
 		return f.sw.freeLists(q)
 	}
-	res := f.sw.resources[q.kind]
-	switch {
-	case res == nil:
-		return rcEINVAL
-	case res.amount && !q.fits(1), !res.amount && !q.fits(q.count):
-		return rcEINVAL
-	}
-	return res.release(q.elems, q.count)
+	return f.sw.resources[q.kind].release(q.elems, q.count)
 }
 
 // resourceCommands are Allocate and Free Resources. No switch recipe can be
