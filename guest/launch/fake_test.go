@@ -98,7 +98,7 @@ func fakeQEMU(scenario string, args []string) {
 	case scenario == "chatty":
 		for {
 			fmt.Fprint(console, "still booting\r\n")
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // the scenario itself: a console that talks now and then, for ever
 		}
 	case scenario == "nonsense":
 		_, _ = agent.Write([]byte("AT+CGMI\r\n what is this machine?"))
