@@ -217,3 +217,18 @@ func (d *Device) UnmapDMA(iova, size uint64) error { return d.mem.Unmap(iova, si
 
 // UnmapAllDMA drops all maps.
 func (d *Device) UnmapAllDMA() { d.mem.UnmapAll() }
+
+// GlobalReset is a reset of the whole card that another function asked for:
+// dom is reg.CORER, reg.GLOBR or reg.EMPR.
+func (d *Device) GlobalReset(dom reg.Domain) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.globalReset(dom)
+}
+
+// SetLink is the medium's carrier coming or going.
+func (d *Device) SetLink(up bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fw.SetLink(up)
+}

@@ -37,7 +37,7 @@ func (d *Device) systemRegisters() []reg.Row {
 				d.reset(reg.PFR) // done before the write returns: PFSWR reads 0
 			}
 		}, Fields: []reg.Field{{Name: "PFSWR", Hi: 0, Lo: 0}}, Source: hdr + "; ice_common.c:ice_pf_reset"},
-		{Name: "GLGEN_RTRIG", Offset: 0x000B8190, Domain: reg.CORER, Cells: &d.system.rtrig, Write: func(_ int, v uint32) { d.globalReset(v) },
+		{Name: "GLGEN_RTRIG", Offset: 0x000B8190, Domain: reg.CORER, Cells: &d.system.rtrig, Write: func(_ int, v uint32) { d.triggerReset(v) },
 			Fields: []reg.Field{{Name: "CORER", Hi: 0, Lo: 0}, {Name: "GLOBR", Hi: 1, Lo: 1}, {Name: "EMPFWR", Hi: 2, Lo: 2}},
 			Source: hdr + "; ice_common.c:ice_reset"},
 		{Name: "GLGEN_RSTAT", Offset: 0x000B8188, Access: reg.RO, Domain: reg.POR, Cells: &d.system.rstat,
@@ -73,22 +73,22 @@ func (d *Device) reset(dom reg.Domain) {
 	d.emit(Reset{dom})
 }
 
-// globalReset carries out a reset of the whole card as asked in GLGEN_RTRIG.
-// The driver rebuilds only if it gets the GRST cause with a reset type, so the
-// message goes out by the interrupt set-up of before, and the cause stays
-// readable after it.
-func (d *Device) globalReset(trigger uint32) {
-	var dom reg.Domain
+// triggerReset carries out what is asked for in GLGEN_RTRIG; the strongest wins.
+func (d *Device) triggerReset(trigger uint32) {
 	switch {
 	case trigger&4 != 0:
-		dom = reg.EMPR
+		d.globalReset(reg.EMPR)
 	case trigger&2 != 0:
-		dom = reg.GLOBR
+		d.globalReset(reg.GLOBR)
 	case trigger&1 != 0:
-		dom = reg.CORER
-	default:
-		return
+		d.globalReset(reg.CORER)
 	}
+}
+
+// globalReset carries out a reset of the whole card. The driver rebuilds only if
+// it gets the GRST cause with a reset type, so the message goes out by the
+// interrupt set-up of before, and the cause stays readable after it.
+func (d *Device) globalReset(dom reg.Domain) {
 	d.irqs.OICR(pci.OICRGlobalReset)
 	d.reset(dom)
 	d.system.rstat.Set(0, uint32(dom-reg.CORER+1)<<rstatTypeShift)
