@@ -2,7 +2,10 @@
 
 package vfiouser
 
-import "os"
+import (
+	"context"
+	"os"
+)
 
 // Layout is what a server tells its clients about the device. It is fixed for
 // the device's life.
@@ -74,4 +77,38 @@ type Device interface {
 // eventfd; it may call signal.
 type IRQMasker interface {
 	IRQMasked(index, vector int, masked bool)
+}
+
+// Settler may be implemented by a [Device] whose DMA takes a while to end. The
+// server calls Settle, on the same goroutine, after UnmapDMA, UnmapAllDMA, Reset
+// and every WriteRegion of config space. By then the effect of the call is in
+// place: no new DMA starts to what it took away. Settle says whether old DMA is
+// still under way: nil if not, which is the normal case, and otherwise a function
+// that waits, bounded in time, until it is over.
+//
+// The server sends the reply of that command when wait has returned. It calls
+// wait on another goroutine, one wait after the other in the order of the
+// commands, while the reader goes on with later messages, so wait must not rely
+// on the goroutine of the methods of Device to stand still. All waits have
+// returned before Detach is called.
+type Settler interface {
+	Settle() (wait func())
+}
+
+// MessageDMA may be implemented by a [Device] that wants to reach memory for
+// which MapDMA had no descriptor. AttachMemory comes before Attach; read and
+// write are good until Detach is called.
+//
+// read fills p from guest memory at iova, write stores p there. Both go through
+// the client, as DMA_READ and DMA_WRITE messages of at most 64 KiB, and wait for
+// its answer: QEMU answers only while no region access, reset or other command of
+// its own waits for a reply. So they must not be called by the goroutine that
+// calls the methods of Device, nor with a lock held that one of them takes.
+//
+// The error wraps the errno of the client (QEMU: ENODEV for memory that is not
+// there or with bus mastering off), EFAULT for a range that is not mapped at the
+// moment, [ErrNarrowDMA], the cause of ctx, or ENOTCONN once the client is gone.
+// After an error, part of p may have been transferred.
+type MessageDMA interface {
+	AttachMemory(read, write func(ctx context.Context, iova uint64, p []byte) error)
 }
