@@ -13,15 +13,17 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-
-	"github.com/vrnic/vrnic/devmodel"
 )
 
 // Request is one question to the control socket: one JSON object, one line.
 type Request struct {
-	Device int    `json:"device"`         // index of the device, from 0
-	What   string `json:"what"`           // hmc, regs, qp, cq, mr
-	Name   string `json:"name,omitempty"` // which one: a number or a register name; empty for all
+	Device int `json:"device"` // index of the device, from 0
+	// What is asked: hmc, regs, qp, cq, mr to be explained; link, reset to be
+	// done; process, of the serving process (see Process), not of a device.
+	What string `json:"what"`
+	// Name is which one: a number or a register name, empty for all; of link up
+	// or down, of reset corer, globr or empr.
+	Name string `json:"name,omitempty"`
 
 	// Of mr: the walk to make, and how many bytes to show from its start.
 	Address string `json:"address,omitempty"`
@@ -114,10 +116,7 @@ func (h *Host) answerAll(c net.Conn) {
 }
 
 func (h *Host) answer(r Request) Response {
-	if r.Device < 0 || r.Device >= len(h.devices) {
-		return Response{Error: fmt.Sprintf("no device %d: this process serves %d", r.Device, len(h.devices))}
-	}
-	text, data, err := explain(h.devices[r.Device], r)
+	text, data, err := h.carryOut(r)
 	resp := Response{Text: text}
 	if err != nil {
 		resp.Error = err.Error()
@@ -131,12 +130,22 @@ func (h *Host) answer(r Request) Response {
 	return resp
 }
 
-func explain(d *devmodel.Device, r Request) (text string, data any, err error) {
-	e := explainers[r.What]
-	if e == nil {
-		return "", nil, fmt.Errorf("nothing to explain called %q: known are cq, hmc, mr, qp, regs", r.What)
+func (h *Host) carryOut(r Request) (text string, data any, err error) {
+	if r.What == "process" {
+		p := process()
+		return fmt.Sprintf("goroutines %d\n", p.Goroutines), p, nil
 	}
-	return e(d, r)
+	if r.Device < 0 || r.Device >= len(h.devices) {
+		return "", nil, fmt.Errorf("no device %d: this process serves %d", r.Device, len(h.devices))
+	}
+	d := h.devices[r.Device]
+	if e := explainers[r.What]; e != nil {
+		return e(d, r)
+	}
+	if c := commands[r.What]; c != nil {
+		return "", nil, c(d, r.Name)
+	}
+	return "", nil, fmt.Errorf("nothing called %q: known are cq, hmc, mr, qp, regs, link, reset", r.What)
 }
 
 // Ask sends one request to the control socket at path. An error in the answer

@@ -85,7 +85,12 @@ func TestAnswers(t *testing.T) {
 		{Request{What: "hmc", Name: "7"}, "not valid", true},
 		{Request{What: "hmc", Name: "x"}, "not a number", true},
 		{Request{What: "qp", Name: "1"}, "no QP 1", true},
-		{Request{What: "pizza"}, "nothing to explain", true},
+		{Request{What: "pizza"}, "nothing called", true},
+		{Request{What: "process"}, "goroutines", false},
+		{Request{What: "link", Name: "sideways"}, "want up or down", true},
+		{Request{What: "reset"}, "want corer", true},
+		{Request{What: "reset", Name: "pfr"}, "want corer", true},
+		{Request{Device: 1, What: "reset", Name: "corer"}, "no device 1", true},
 		{Request{Device: 1, What: "hmc"}, "no device 1", true},
 		{Request{Device: -1, What: "hmc"}, "no device -1", true},
 	} {
@@ -96,6 +101,49 @@ func TestAnswers(t *testing.T) {
 		}
 		if (err != nil) != c.bad || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, error %v; want %q", c.r, got, err, c.want)
+		}
+	}
+}
+
+// What is done to a card from outside is there for its driver to read.
+func TestCommands(t *testing.T) {
+	_, o := start(t, 2)
+	c, err := vfiouser.Dial(t.Context(), o.Sockets[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const (
+		pfqfFDEna    = 0x43A000 // cleared by every reset
+		glgenRstat   = 0x0B8188
+		devstate     = 3
+		resetTypeLow = 2
+	)
+	for want, name := range []string{1: "corer", 2: "globr", 3: "empr"} {
+		if name == "" {
+			continue
+		}
+		if err := c.Write32(0, pfqfFDEna, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Ask(t.Context(), o.Control, Request{Device: 1, What: "reset", Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		v, err := c.Read32(0, glgenRstat)
+		if err != nil || v>>resetTypeLow&3 != uint32(want) {
+			t.Errorf("%s: GLGEN_RSTAT = %#x, %v; want RESET_TYPE %d", name, v, err, want)
+		}
+		// The driver waits as here (ice_common.c:ice_check_reset).
+		for v&devstate != 0 && err == nil {
+			v, err = c.Read32(0, glgenRstat)
+		}
+		if v, err := c.Read32(0, pfqfFDEna); err != nil || v != 0 {
+			t.Errorf("%s: PFQF_FD_ENA = %d, %v; want it cleared", name, v, err)
+		}
+	}
+	for _, name := range []string{"down", "up"} {
+		if _, err := Ask(t.Context(), o.Control, Request{Device: 1, What: "link", Name: name}); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -13,23 +13,19 @@ import (
 	"github.com/vrnic/vrnic/serve"
 )
 
-func newExplain(g *global) *cobra.Command {
+func newExplain() *cobra.Command {
 	var (
-		control string
-		device  int
-		asJSON  bool
-		bytesN  uint32
+		card   card
+		asJSON bool
+		bytesN uint32
 	)
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Show what the driver set up in a running card",
 		RunE:  needsSubcommand,
 	}
-	p := cmd.PersistentFlags()
-	p.StringVar(&control, "control", "", "control socket of the serving process")
-	p.IntVar(&device, "device", 0, "which of its cards, counted from 0")
-	p.BoolVar(&asJSON, "json", false, "print data instead of a table")
-	cobra.CheckErr(cmd.MarkPersistentFlagRequired("control"))
+	card.flags(cmd)
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print data instead of a table")
 	for _, e := range []struct {
 		use, short string
 		args       int
@@ -45,12 +41,12 @@ func newExplain(g *global) *cobra.Command {
 			Short: e.short,
 			Args:  cobra.MaximumNArgs(e.args),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				r := serve.Request{Device: device, What: cmd.Name(), Bytes: bytesN}
+				r := serve.Request{Device: card.device, What: cmd.Name(), Bytes: bytesN}
 				for i, field := range []*string{&r.Name, &r.Address, &r.Length}[:len(args)] {
 					*field = args[i]
 				}
 				// A walk that fails comes with what it found.
-				resp, err := serve.Ask(cmd.Context(), control, r)
+				resp, err := serve.Ask(cmd.Context(), card.control, r)
 				if err := show(cmd.OutOrStdout(), resp, asJSON); err != nil {
 					return exitStatus{1, err}
 				}

@@ -101,7 +101,7 @@ run takes for "skip this one".`,
 	f.StringArrayVar(&r.modprobe, "modprobe", nil, "'MODULE OPTION=VALUE …': options for a module")
 	f.BoolVar(&r.gdb, "gdb", false, "QEMU's gdb stub on localhost:1234, and no boot timeout")
 	f.StringArrayVar(&r.qemuArgs, "qemu-arg", nil, "one more argument for QEMU")
-	f.StringVar(&r.control, "control", "", "path of a socket that answers vrnic explain")
+	f.StringVar(&r.control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show the guest's console and milder diagnostics on stderr")
 	g.cacheFlags(cmd)
 	return cmd

@@ -53,7 +53,7 @@ removes the sockets and ends with status 0.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Sockets, "socket", nil, "path of a vfio-user socket to listen on; one card each")
-	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain")
+	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
 	return cmd
 }
