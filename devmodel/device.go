@@ -18,7 +18,6 @@
 package devmodel
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -30,6 +29,7 @@ import (
 	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/pci"
+	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/rdma"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
@@ -58,13 +58,17 @@ type Config struct {
 	// with the control lock held: it must not call into the device. May be
 	// nil.
 	Emit func(event any)
+	// Engine says how the data path runs and what time it is. The zero value
+	// is for life; tests take a ManualClock, no goroutine (Manual: then
+	// nothing moves but in Drain), or a shuffled order.
+	Engine engine.Config
+	// Timing is the protocol's, on that clock; zero: qp.DefaultTiming.
+	Timing qp.Timing
 }
 
 // Device is one card.
 type Device struct {
-	mem  guestmem.Memory
-	stop context.CancelFunc
-	done chan struct{}
+	mem guestmem.Memory
 
 	signal atomic.Pointer[func(index, vector int)]
 
@@ -82,7 +86,7 @@ type Device struct {
 
 // New makes a card in power-on state. Close releases it.
 func New(c Config) *Device {
-	d := &Device{emit: c.Emit, done: make(chan struct{})}
+	d := &Device{emit: c.Emit}
 	if d.emit == nil {
 		d.emit = func(any) {}
 	}
@@ -94,18 +98,12 @@ func New(c Config) *Device {
 		}
 	})
 	mem := dma{&d.mem, d.config.BusMaster}
-	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue})
+	d.engine = engine.New(c.Engine)
+	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, Engine: d.engine})
 	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan})
-	d.engine = engine.New(engine.Config{})
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
-		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Lock: &d.mu})
+		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Lock: &d.mu})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
-	var ctx context.Context
-	ctx, d.stop = context.WithCancel(context.Background())
-	go func() {
-		defer close(d.done)
-		d.lan.Run(ctx)
-	}()
 	return d
 }
 
@@ -114,9 +112,12 @@ func (d *Device) Close() {
 	d.Detach()
 	d.rdma.Close()
 	d.engine.Close()
-	d.stop()
-	<-d.done
 }
+
+// Drain runs the data path of a card made with Engine.Manual until it has
+// nothing to do, or limit steps; see engine.Engine.Drain. It returns the number
+// of steps taken.
+func (d *Device) Drain(limit int) int { return d.engine.Drain(limit) }
 
 // serialNumber makes the EUI-64 of a MAC address as network cards show it.
 func serialNumber(mac [6]byte) uint64 {
@@ -191,7 +192,6 @@ func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
 		d.config.Write(offset, p)
 		if allowed && !d.config.BusMaster() {
 			// The write is answered when no DMA of before can follow.
-			d.lan.Settle()
 			d.engine.Grace().Wait()
 		}
 	}

@@ -13,10 +13,12 @@
 //   - Scheduling is never lost: a task scheduled while it runs runs again.
 //   - Every step is inside the grace domain: see package grace.
 //   - Timers are those of the Clock; with a ManualClock and without
-//     goroutines (Config.Manual) everything is deterministic.
+//     goroutines (Config.Manual) everything is deterministic. Config.Shuffle
+//     then tries other orders, each of them again by its seed.
 package engine
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -38,6 +40,11 @@ type Config struct {
 	Clock  Clock // nil: RealClock
 	// Manual: one shard without a goroutine, run by Engine.Drain.
 	Manual bool
+	// Shuffle, if not 0, is the seed of a random schedule on one shard: any of
+	// the queued tasks is the next, and steps do a random part of what they
+	// could (Shard.Part). For tests: what the hardware may do in another order
+	// has to come out the same.
+	Shuffle uint64
 }
 
 // Engine is a set of shards.
@@ -57,13 +64,17 @@ func New(c Config) *Engine {
 	if c.Shards <= 0 {
 		c.Shards = runtime.GOMAXPROCS(0)
 	}
-	if c.Manual {
+	if c.Manual || c.Shuffle != 0 {
 		c.Shards = 1
 	}
 	e := &Engine{clock: c.Clock, grace: grace.New(c.Shards)}
 	e.timers.init(c.Clock)
 	for i := range c.Shards {
-		e.shards = append(e.shards, &Shard{engine: e, index: i, wake: make(chan struct{}, 1)})
+		s := &Shard{engine: e, index: i, wake: make(chan struct{}, 1)}
+		if c.Shuffle != 0 {
+			s.shuffle = rand.New(rand.NewPCG(c.Shuffle, 0))
+		}
+		e.shards = append(e.shards, s)
 	}
 	if !c.Manual {
 		for _, s := range e.shards {
@@ -91,7 +102,8 @@ func (e *Engine) Clock() Clock { return e.clock }
 func (e *Engine) Grace() *grace.Domain { return e.grace }
 
 // Drain runs a manual engine until no task is queued. It returns the number
-// of steps taken, at most limit.
+// of steps taken, at most limit. One goroutine at a time may call it; tasks may
+// be scheduled by others meanwhile.
 func (e *Engine) Drain(limit int) (steps int) {
 	s := e.shards[0]
 	for steps < limit {
@@ -182,10 +194,22 @@ type Shard struct {
 	index  int
 	wake   chan struct{}
 
+	shuffle *rand.Rand // nil: in order; used by the shard's own goroutine only
+
 	mu         sync.Mutex
 	head, tail *Task
+	queued     int
 	asleep     bool
 	closed     bool
+}
+
+// Part is how much of n a step should do: n, or anything from 1 to n where
+// schedules are shuffled.
+func (s *Shard) Part(n int) int {
+	if s.shuffle == nil || n <= 1 {
+		return n
+	}
+	return 1 + s.shuffle.IntN(n)
 }
 
 func (s *Shard) push(t *Task) {
@@ -197,6 +221,7 @@ func (s *Shard) push(t *Task) {
 		s.tail.next = t
 	}
 	s.tail = t
+	s.queued++
 	wake := s.asleep
 	s.asleep = false
 	s.mu.Unlock()
@@ -208,14 +233,35 @@ func (s *Shard) push(t *Task) {
 func (s *Shard) pop() *Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.take()
+}
+
+// take removes the next task from the queue. The caller holds mu.
+func (s *Shard) take() *Task {
 	t := s.head
-	if t != nil {
-		s.head, t.next = t.next, nil
+	if t == nil {
+		return nil
 	}
+	var before *Task
+	if s.shuffle != nil {
+		for range s.shuffle.IntN(s.queued) {
+			before, t = t, t.next
+		}
+	}
+	if before == nil {
+		s.head = t.next
+	} else {
+		before.next = t.next
+	}
+	if s.tail == t {
+		s.tail = before
+	}
+	t.next = nil
+	s.queued--
 	return t
 }
 
-// next waits for a task; nil means the engine closes.
+// nextTask waits for a task; nil means the engine closes.
 func (s *Shard) nextTask() *Task {
 	for {
 		s.mu.Lock()
@@ -223,8 +269,7 @@ func (s *Shard) nextTask() *Task {
 			s.mu.Unlock()
 			return nil
 		}
-		if t := s.head; t != nil {
-			s.head, t.next = t.next, nil
+		if t := s.take(); t != nil {
 			s.mu.Unlock()
 			return t
 		}

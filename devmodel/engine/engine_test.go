@@ -206,3 +206,40 @@ func TestFilingSeesAnEarlierDeadline(t *testing.T) {
 		}
 	}
 }
+
+// Shuffled schedules lose nothing, differ by seed, and come again by seed.
+func TestShuffle(t *testing.T) {
+	run := func(seed uint64) (order []int) {
+		e := New(Config{Manual: true, Clock: &ManualClock{}, Shuffle: seed})
+		defer e.Close()
+		tasks := make([]Task, 8)
+		left := make([]int, len(tasks))
+		for i := range tasks {
+			left[i] = 10
+			tasks[i].Init(e, step(func(s *Shard) bool {
+				order = append(order, i)
+				n := s.Part(4)
+				if n < 1 || n > 4 {
+					t.Errorf("part %d of 4", n)
+				}
+				left[i] -= n
+				return left[i] > 0
+			}), uint32(i))
+			tasks[i].Schedule()
+		}
+		e.Drain(1000)
+		for i, n := range left {
+			if n > 0 {
+				t.Errorf("seed %d: task %d has %d left", seed, i, n)
+			}
+		}
+		return order
+	}
+	one := run(1)
+	if !slices.Equal(one, run(1)) {
+		t.Error("the same seed gave another schedule")
+	}
+	if slices.Equal(one, run(2)) || slices.IsSorted(one) {
+		t.Error("not shuffled")
+	}
+}

@@ -10,20 +10,23 @@
 // cut up by the device (TSO) are refused with an event, never silently sent.
 //
 // Contract and traps:
-//   - Registers and queue control run under the device's control lock.
-//     Descriptors and payload are read by one worker goroutine, outside it; a
-//     queue's own lock is held for one burst of descriptors, and disabling a
-//     queue waits for it, so that no DMA follows. Lock order: control, queue.
+//   - Registers and queue control run under the device's control lock and wait
+//     for nothing. Descriptors and payload are read in steps of the engine,
+//     beside that lock.
+//   - A queue that is disabled, or reset, starts no descriptor any more; the
+//     one under way is over after grace (package grace), which is for the
+//     caller to wait for before it tells the driver.
+//   - A queue's life is an object of its own: what still runs on an old one
+//     does not touch the head, the frame or the tail of the next.
 //   - Head and tail of a transmit queue are 0 after it is added, whatever
 //     its doorbell register last held.
 //   - QRX_TAIL is written before QRX_CTRL enables the queue and stays.
 package lan
 
 import (
-	"context"
 	"fmt"
-	"sync"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -40,40 +43,36 @@ type Memory interface {
 // Config is what a LAN unit is made of.
 type Config struct {
 	Mem  Memory
-	Emit func(any)
-	// TxDone is the interrupt cause of a transmit queue. It is called by the
-	// worker with no lock held.
+	Emit func(any) // may be nil
+	// TxDone is the interrupt cause of a transmit queue. It is called in steps,
+	// with no lock held.
 	TxDone func(queue int)
+	Engine *engine.Engine // runs the queues
 }
 
 // LAN is the Ethernet side of one function.
 type LAN struct {
-	cfg   Config
-	tx    [Queues]txQueue
-	kicks chan int
+	cfg Config
+	tx  [Queues]txQueue
 
 	rxCtrl, rxContext, rxTail, txBell reg.Cells
 	stats                             statistics
 }
 
-// New makes the unit. Run must be running for frames to be sent.
+// New makes the unit.
 func New(c Config) *LAN {
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
-	return &LAN{cfg: c, kicks: make(chan int, Queues)}
-}
-
-// Run serves transmit doorbells until ctx ends.
-func (l *LAN) Run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case q := <-l.kicks:
-			l.serve(q)
-		}
+	if c.TxDone == nil {
+		c.TxDone = func(int) {}
 	}
+	l := &LAN{cfg: c}
+	for i := range l.tx {
+		l.tx[i].lan, l.tx[i].id = l, i
+		l.tx[i].task.Init(c.Engine, &l.tx[i], uint32(i))
+	}
+	return l
 }
 
 // Registers returns the rows of the unit.
@@ -111,14 +110,7 @@ func (l *LAN) Reset(d reg.Domain) {
 	}
 }
 
-// Settle returns when the bursts of descriptors that run now are over.
-func (l *LAN) Settle() {
-	for i := range l.tx {
-		lockedQueue(&l.tx[i].mu, func() {})
-	}
-}
-
-// ResetQueues stops all queues and returns when no DMA of theirs can follow.
+// ResetQueues stops all queues; none does DMA after grace.
 func (l *LAN) ResetQueues() {
 	for q := range l.tx {
 		l.DisableTxQueue(uint16(q))
@@ -161,11 +153,4 @@ func (b BadQueue) String() string {
 		return fmt.Sprintf("QRX_CTRL(%d): the function has no such receive queue", b.Queue)
 	}
 	return fmt.Sprintf("QTX_COMM_DBELL(%d) rung, but the queue is not enabled", b.Queue)
-}
-
-// lockedQueue runs f with the queue's lock held.
-func lockedQueue(mu *sync.Mutex, f func()) {
-	mu.Lock()
-	defer mu.Unlock()
-	f()
 }

@@ -3,7 +3,6 @@
 package lan
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -46,7 +46,7 @@ func (r *ram) word(iova uint64) uint64 {
 	return binary.LittleEndian.Uint64(r.b[iova:])
 }
 
-// fixture is a LAN unit with its worker running and queue 1 enabled on VSI 5.
+// fixture is a LAN unit on a running engine with queue 1 enabled on VSI 5.
 type fixture struct {
 	*LAN
 	*reg.Space
@@ -64,12 +64,10 @@ const (
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{done: make(chan int, 64), bad: make(chan any, 64)}
-	f.LAN = New(Config{Mem: &f.mem, Emit: func(e any) { f.bad <- e }, TxDone: func(q int) { f.done <- q }})
+	e := engine.New(engine.Config{Shards: 2})
+	t.Cleanup(e.Close)
+	f.LAN = New(Config{Mem: &f.mem, Emit: func(e any) { f.bad <- e }, TxDone: func(q int) { f.done <- q }, Engine: e})
 	f.Space = reg.NewSpace(32<<20, nil, f.Registers())
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() { f.Run(ctx); close(stopped) }()
-	t.Cleanup(func() { cancel(); <-stopped })
 	if err := f.EnableTxQueue(1, testContext(ring, ringN)); err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,10 @@ package lan
 import (
 	"encoding/binary"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"syscall"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
 )
 
 // txContext is the 22-byte queue context of ice_aqc_opc_add_txqs
@@ -54,24 +56,37 @@ const (
 	maxFrame = 9728
 	// minFrame: shorter frames are padded before the wire.
 	minFrame = 60
-	// burst bounds how long a queue's lock is held.
-	burst = 64
+	// A step takes at most burst descriptors, and ends behind the one with
+	// which it has read stepBytes.
+	burst     = 64
+	stepBytes = 64 << 10
 )
 
-// txQueue is one transmit queue. Everything but the tail is guarded by mu.
+// txQueue is one transmit queue; ring is nil while it is disabled.
 type txQueue struct {
-	mu         sync.Mutex
-	enabled    bool
-	kicked     bool
-	base       uint64
-	length     uint32
-	vsi        int
-	head, tail uint32
-	// The frame being gathered; it may span doorbells.
+	lan  *LAN
+	id   int
+	task engine.Task
+	ring atomic.Pointer[txRing]
+}
+
+// txRing is a queue from being enabled to being disabled.
+type txRing struct {
+	base    uint64
+	length  uint32
+	vsi     int
+	tail    atomic.Uint32 // as the driver wrote it
+	head    atomic.Uint32 // moved by steps
+	stopped atomic.Bool   // by a bad descriptor
+
+	// The frame being gathered, in steps; it may span doorbells.
 	frame   []byte
 	tooLong bool
 	tso     bool
 }
+
+// live tells whether the queue runs.
+func (r *txRing) live() bool { return r != nil && !r.stopped.Load() }
 
 // EnableTxQueue starts queue id with the context the driver gave: head and
 // tail are 0. Errors wrap EINVAL (bad number or geometry), EEXIST (running).
@@ -84,56 +99,46 @@ func (l *LAN) EnableTxQueue(id uint16, context [22]byte) error {
 		return fmt.Errorf("transmit queue %d of length 0: %w", id, syscall.EINVAL)
 	}
 	q := &l.tx[id]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.enabled {
+	if q.ring.Load().live() {
 		return fmt.Errorf("transmit queue %d: %w", id, syscall.EEXIST)
 	}
-	q.enabled, q.base, q.length, q.vsi = true, c.base(), c.qlen(), c.srcVSI()
-	q.head, q.tail = 0, 0
-	q.frame, q.tooLong, q.tso = q.frame[:0], false, false
+	q.ring.Store(&txRing{base: c.base(), length: c.qlen(), vsi: c.srcVSI()})
 	return nil
 }
 
-// DisableTxQueue stops queue id; when it returns no DMA of the queue follows.
+// DisableTxQueue stops queue id; after grace no DMA of the queue follows.
 func (l *LAN) DisableTxQueue(id uint16) {
-	if int(id) >= Queues {
-		return
+	if int(id) < Queues {
+		l.tx[id].ring.Store(nil)
 	}
-	q := &l.tx[id]
-	lockedQueue(&q.mu, func() { q.enabled = false })
 }
 
 func (l *LAN) readTxHead(i int) uint32 {
 	if i >= Queues {
 		return 0
 	}
-	q := &l.tx[i]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.head
+	r := l.tx[i].ring.Load()
+	if r == nil {
+		return 0
+	}
+	return r.head.Load()
 }
 
-// writeTxBell takes a new tail and wakes the worker.
+// writeTxBell takes a new tail and lets the queue run.
 func (l *LAN) writeTxBell(i int, v uint32) {
 	if i >= Queues {
 		l.cfg.Emit(BadQueue{Queue: i})
 		return
 	}
 	q := &l.tx[i]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case !q.enabled:
+	switch r := q.ring.Load(); {
+	case !r.live():
 		l.cfg.Emit(BadQueue{Queue: i})
-	case v >= q.length:
-		l.cfg.Emit(BadTail{Queue: i, Tail: v, Length: q.length})
+	case v >= r.length:
+		l.cfg.Emit(BadTail{Queue: i, Tail: v, Length: r.length})
 	default:
-		q.tail = v
-		if !q.kicked {
-			q.kicked = true
-			l.kicks <- i // one place per queue: never blocks
-		}
+		r.tail.Store(v)
+		q.task.Schedule()
 	}
 }
 
@@ -160,100 +165,102 @@ func (b BadTxDescriptor) String() string {
 	return fmt.Sprintf("transmit queue %d descriptor %d (%#016x %#016x): %s", b.Queue, b.Index, b.Word0, b.Word1, b.Why)
 }
 
-// serve executes queue i in bursts until head meets tail, reporting
-// completions after each burst.
-func (l *LAN) serve(i int) {
-	q := &l.tx[i]
-	for more := true; more; {
-		var done bool
-		lockedQueue(&q.mu, func() {
-			done = l.executeBurst(i, q)
-			more = q.enabled && q.head != q.tail
-			if !more {
-				q.kicked = false
-			}
-		})
-		if done && l.cfg.TxDone != nil {
-			l.cfg.TxDone(i)
-		}
+// Step executes descriptors until head meets tail or enough is done, and
+// reports completions.
+func (q *txQueue) Step(s *engine.Shard) (again bool) {
+	r := q.ring.Load()
+	if !r.live() {
+		return false
 	}
+	if q.execute(r, s.Part(burst)) {
+		q.lan.cfg.TxDone(q.id)
+	}
+	return q.ring.Load() == r && !r.stopped.Load() && r.head.Load() != r.tail.Load()
 }
 
-// executeBurst runs up to burst descriptors; it tells whether one that asked
-// for a report was completed. A queue that meets a bad descriptor stops, as
-// hardware stops a queue that it finds misprogrammed.
-func (l *LAN) executeBurst(i int, q *txQueue) (done bool) {
-	for n := 0; n < burst && q.enabled && q.head != q.tail; n++ {
-		at := q.base + uint64(q.head)*16
+// execute runs up to n descriptors; it tells whether one that asked for a
+// report was completed. A queue that meets a bad descriptor stops, as hardware
+// stops a queue that it finds misprogrammed.
+func (q *txQueue) execute(r *txRing, n int) (done bool) {
+	mem, head, bytes := q.lan.cfg.Mem, r.head.Load(), 0
+	for ; n > 0 && bytes < stepBytes && head != r.tail.Load() && q.ring.Load() == r; n-- {
+		at := r.base + uint64(head)*16
 		var d txDesc
-		if err := l.cfg.Mem.Read(at, d[:]); err != nil {
-			l.stop(i, q, d, err.Error())
+		if err := mem.Read(at, d[:]); err != nil {
+			q.stop(r, d, err.Error())
 			return done
 		}
 		switch d.dtype() {
 		case dtypeContext:
-			q.tso = d.word1()&ctxTSO != 0
+			r.tso = d.word1()&ctxTSO != 0
 		case dtypeFilter:
 			// Flow director programming: its dummy packet follows.
 		case dtypeData:
-			if err := l.gather(q, &d); err != nil {
-				l.stop(i, q, d, err.Error())
+			if err := q.gather(r, &d); err != nil {
+				q.stop(r, d, err.Error())
 				return done
 			}
+			bytes += d.size()
 			if d.word1()&cmdEOP != 0 {
-				l.send(i, q, &d)
+				q.send(r, &d)
 			}
 			if d.word1()&cmdRS != 0 {
-				if err := l.cfg.Mem.Store64(at+8, d.word1()|dtypeDone); err != nil {
-					l.stop(i, q, d, err.Error())
+				if err := mem.Store64(at+8, d.word1()|dtypeDone); err != nil {
+					q.stop(r, d, err.Error())
 					return done
 				}
 				done = true
 			}
 		default:
-			l.stop(i, q, d, fmt.Sprintf("descriptor type %d", d.dtype()))
+			q.stop(r, d, fmt.Sprintf("descriptor type %d", d.dtype()))
 			return done
 		}
-		q.head++
-		if q.head == q.length {
-			q.head = 0
+		if head++; head == r.length {
+			head = 0
 		}
+		r.head.Store(head)
 	}
 	return done
 }
 
 // gather appends the descriptor's buffer to the frame under construction.
-func (l *LAN) gather(q *txQueue, d *txDesc) error {
-	if q.tso || q.tooLong || len(q.frame)+d.size() > maxFrame {
-		q.tooLong = !q.tso
+func (q *txQueue) gather(r *txRing, d *txDesc) error {
+	if r.tso || r.tooLong || len(r.frame)+d.size() > maxFrame {
+		r.tooLong = !r.tso
 		return nil
 	}
-	n := len(q.frame)
-	q.frame = append(q.frame, make([]byte, d.size())...)
-	return l.cfg.Mem.Read(d.buffer(), q.frame[n:])
+	n := len(r.frame)
+	r.frame = append(r.frame, make([]byte, d.size())...)
+	return q.lan.cfg.Mem.Read(d.buffer(), r.frame[n:])
 }
 
 // send ends the frame under construction: it leaves the port, or is dropped
 // and counted as an error.
-func (l *LAN) send(i int, q *txQueue, d *txDesc) {
+func (q *txQueue) send(r *txRing, d *txDesc) {
+	drop := func(why string) {
+		q.bad(r, *d, why)
+		q.lan.stats.txError(r.vsi)
+	}
 	switch {
 	case d.word1()&cmdDummy != 0: // never transmitted
-	case q.tso:
-		l.cfg.Emit(BadTxDescriptor{i, q.head, d.buffer(), d.word1(), "segmentation (TSO) is not built"})
-		l.stats.txError(q.vsi)
-	case q.tooLong:
-		l.cfg.Emit(BadTxDescriptor{i, q.head, d.buffer(), d.word1(), fmt.Sprintf("frame longer than %d bytes", maxFrame)})
-		l.stats.txError(q.vsi)
-	case len(q.frame) < 14:
-		l.cfg.Emit(BadTxDescriptor{i, q.head, d.buffer(), d.word1(), "frame shorter than an Ethernet header"})
-		l.stats.txError(q.vsi)
+	case r.tso:
+		drop("segmentation (TSO) is not built")
+	case r.tooLong:
+		drop(fmt.Sprintf("frame longer than %d bytes", maxFrame))
+	case len(r.frame) < 14:
+		drop("frame shorter than an Ethernet header")
 	default:
-		l.stats.sent(q.vsi, q.frame)
+		q.lan.stats.sent(r.vsi, r.frame)
 	}
-	q.frame, q.tooLong, q.tso = q.frame[:0], false, false
+	r.frame, r.tooLong, r.tso = r.frame[:0], false, false
 }
 
-func (l *LAN) stop(i int, q *txQueue, d txDesc, why string) {
-	l.cfg.Emit(BadTxDescriptor{i, q.head, d.buffer(), d.word1(), why + "; the queue stops"})
-	q.enabled = false
+// bad reports the descriptor at the head.
+func (q *txQueue) bad(r *txRing, d txDesc, why string) {
+	q.lan.cfg.Emit(BadTxDescriptor{q.id, r.head.Load(), d.buffer(), d.word1(), why})
+}
+
+func (q *txQueue) stop(r *txRing, d txDesc, why string) {
+	q.bad(r, d, why+"; the queue stops")
+	r.stopped.Store(true)
 }

@@ -50,7 +50,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.rq.forget()
 	left := uint32(stepBytes)
 	in := &q.work.in
-	for range stepRuns {
+	for range s.Part(stepRuns) {
 		if !q.inbox.take(in, left, s) {
 			break
 		}
