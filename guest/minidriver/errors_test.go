@@ -303,11 +303,11 @@ func TestBadCQPContext(t *testing.T) {
 	b, err := f.Guest.Alloc(cqpCtxSize)
 	must(t, err)
 	for name, bad := range map[string]func() uint64{
-		"ring of 2^16":      func() uint64 { b.Store64(0, protocolRoCE<<3|15<<8); return b.IOVA },
-		"ring misaligned":   func() uint64 { b.Store64(8, ring.IOVA+64); return b.IOVA },
-		"generation 3":      func() uint64 { b.Store64(32, 2<<16); return b.IOVA },
-		"context nowhere":   func() uint64 { return 0x6_6666_0000 },
-		"context across it": func() uint64 { return banks[3] + f.Guest.bank - 32 },
+		"ring of 2^16":       func() uint64 { b.Store64(0, protocolRoCE<<3|15<<8); return b.IOVA },
+		"ring misaligned":    func() uint64 { b.Store64(8, ring.IOVA+64); return b.IOVA },
+		"generation 3":       func() uint64 { b.Store64(32, 2<<16); return b.IOVA },
+		"context nowhere":    func() uint64 { return 0x6_6666_0000 },
+		"context half there": func() uint64 { return f.Guest.ROM().IOVA + romPages*pageSize - 32 },
 	} {
 		b.Store64(0, protocolRoCE<<3|sqSizeEnc2048<<8)
 		b.Store64(8, ring.IOVA)

@@ -26,14 +26,26 @@ var ErrNoMemory = errors.New("guest is out of memory")
 
 // banks is how the RAM lies in the device's address space: neither at its
 // offset in the file, nor in its order, nor without gaps, and partly where only
-// 64-bit addresses reach. Each bank has an equal share of the RAM.
+// 64-bit addresses reach. Each bank has an equal share of the RAM. Its first
+// and its last page are canaries: poison that is in the file, so that the
+// server has it mapped, but that no address of the device reaches.
 var banks = [...]uint64{0x1_4000_0000, 0x3fff_0000_7000, 0x4_0003_3000, 0x0080_1000}
 
 // page states
 const (
 	fresh    = iota // never touched: zeros, and for the host not even there
-	poisoned        // free, around or behind an allocation
+	poisoned        // free, around or behind an allocation, or a canary
 	used
+	sealed // of the ROM
+)
+
+// The ROM is a map that the device may only read. It lies right behind the last
+// bank, for the device without a gap, in the file behind canaries as the banks
+// do. Behind it is a map without a descriptor, which is reached by messages
+// alone, and the device sends none.
+const (
+	romPages     = 16
+	messagePages = 16
 )
 
 // Guest is the memory of one guest. An allocated run of pages has a poisoned
@@ -42,11 +54,12 @@ type Guest struct {
 	file   *os.File
 	fd     int
 	ram    []byte
-	bank   uint64  // bytes of one bank
+	bank   uint64  // bytes of one bank, with its canaries
 	pages  []uint8 // states
 	poison []byte  // one page: as an address in no bank, as a valid bit set
 	zero   []byte
-	next   int // where the search for free pages starts
+	rom    []byte // one page of it
+	next   int    // where the search for free pages starts
 	found  []string
 }
 
@@ -57,14 +70,26 @@ func NewGuest(size int) (*Guest, error) {
 		return nil, fmt.Errorf("guest memory: memfd: %w", err)
 	}
 	g := &Guest{file: os.NewFile(uintptr(fd), "guest"), fd: fd, bank: uint64(size) * mib / uint64(len(banks)),
-		pages: make([]uint8, size*mib/pageSize), poison: bytes.Repeat([]byte{0xdb}, pageSize), zero: make([]byte, pageSize)}
-	if err := g.file.Truncate(int64(size) * mib); err != nil {
+		pages: make([]uint8, size*mib/pageSize+romPages+2), rom: bytes.Repeat([]byte("ROM!"), pageSize/4), poison: bytes.Repeat([]byte{0xdb}, pageSize), zero: make([]byte, pageSize)}
+	total := len(g.pages) * pageSize
+	if err := g.file.Truncate(int64(total)); err != nil {
 		g.file.Close()
 		return nil, fmt.Errorf("guest memory: %w", err)
 	}
-	if g.ram, err = unix.Mmap(fd, 0, size*mib, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if g.ram, err = unix.Mmap(fd, 0, total, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		g.file.Close()
 		return nil, fmt.Errorf("guest memory: mmap: %w", err)
+	}
+	for n := range banks {
+		first := n * g.perBank()
+		g.makePoison(first)
+		g.makePoison(first + g.perBank() - 1)
+	}
+	g.makePoison(g.ramPages())
+	g.makePoison(len(g.pages) - 1)
+	for p := g.ramPages() + 1; p < len(g.pages)-1; p++ {
+		g.pages[p] = sealed
+		copy(g.page(p), g.rom)
 	}
 	return g, nil
 }
@@ -76,21 +101,42 @@ func (g *Guest) Close() error {
 
 func (g *Guest) page(p int) []byte { return g.ram[p*pageSize:][:pageSize] }
 
-// Map tells the device about all banks.
-func (g *Guest) Map(c *vfiouser.Client) error {
-	var ranges []vfiouser.DMARange
-	for i, iova := range banks {
-		ranges = append(ranges, vfiouser.DMARange{IOVA: iova, Size: g.bank, File: g.file,
-			Offset: uint64(i) * g.bank, Flags: vfiouser.DMARead | vfiouser.DMAWrite})
-	}
-	return c.MapDMAs(ranges)
+// ramPages is the number of pages of all banks, with their canaries.
+func (g *Guest) ramPages() int { return len(banks) * g.perBank() }
+
+// ROM is memory that the device may read but not write.
+func (g *Guest) ROM() *Buf {
+	first := g.ramPages() + 1
+	return &Buf{IOVA: g.iova(first), b: g.ram[first*pageSize:][: romPages*pageSize : romPages*pageSize]}
 }
 
-// Unmap takes all banks from the device, one by one.
+// perBank is the number of pages of a bank, with its canaries.
+func (g *Guest) perBank() int { return int(g.bank / pageSize) }
+
+// mapped is the number of bytes of a bank that the device reaches.
+func (g *Guest) mapped() uint64 { return g.bank - 2*pageSize }
+
+// Ranges are all DMA maps: the banks, the ROM, and the one without a descriptor.
+func (g *Guest) Ranges() []vfiouser.DMARange {
+	const both = vfiouser.DMARead | vfiouser.DMAWrite
+	var list []vfiouser.DMARange
+	for n, iova := range banks {
+		list = append(list, vfiouser.DMARange{IOVA: iova, Size: g.mapped(), File: g.file, Offset: uint64(n)*g.bank + pageSize, Flags: both})
+	}
+	rom := g.ROM()
+	return append(list,
+		vfiouser.DMARange{IOVA: rom.IOVA, Size: uint64(rom.Len()), File: g.file, Offset: uint64(g.ramPages()+1) * pageSize, Flags: vfiouser.DMARead},
+		vfiouser.DMARange{IOVA: rom.IOVA + uint64(rom.Len()), Size: messagePages * pageSize, Flags: both})
+}
+
+// Map tells the device about all ranges.
+func (g *Guest) Map(c *vfiouser.Client) error { return c.MapDMAs(g.Ranges()) }
+
+// Unmap takes all ranges from the device, one by one.
 func (g *Guest) Unmap(c *vfiouser.Client) error {
 	var all error
-	for _, iova := range banks {
-		all = errors.Join(all, c.UnmapDMA(iova, g.bank))
+	for _, r := range g.Ranges() {
+		all = errors.Join(all, c.UnmapDMA(r.IOVA, r.Size))
 	}
 	return all
 }
@@ -99,10 +145,10 @@ func (g *Guest) Unmap(c *vfiouser.Client) error {
 // device. Its address is aligned to a page and deliberately not to more.
 func (g *Guest) Alloc(size int) (*Buf, error) {
 	n := (size + pageSize - 1) / pageSize
-	perBank := int(g.bank / pageSize)
+	perBank := g.perBank()
 	// Twice around, since a search that starts in the middle of a run of free
 	// pages may need its first half too.
-	for scanned, p := 0, g.next; scanned < 2*len(g.pages); {
+	for scanned, p := 0, g.next; scanned < 2*g.ramPages(); {
 		at := p
 		if p%perBank == 0 {
 			p++ // the page before the run stays free, in its bank
@@ -112,11 +158,11 @@ func (g *Guest) Alloc(size int) (*Buf, error) {
 		} else if busy := g.lastUsed(p-1, n+2); busy >= 0 {
 			p = busy + 2
 		} else {
-			g.next = (p + n + 1) % len(g.pages)
+			g.next = (p + n + 1) % g.ramPages()
 			return g.take(p, n, size), nil
 		}
 		scanned += p - at
-		p %= len(g.pages)
+		p %= g.ramPages()
 	}
 	return nil, fmt.Errorf("allocating %d bytes: %w", size, ErrNoMemory)
 }
@@ -162,8 +208,11 @@ func (g *Guest) nextData(p int) int {
 }
 
 func (g *Guest) iova(p int) uint64 {
+	if rom := p - g.ramPages() - 1; rom >= -1 {
+		return banks[len(banks)-1] + g.mapped() + uint64(rom*pageSize)
+	}
 	off := uint64(p) * pageSize
-	return banks[off/g.bank] + off%g.bank
+	return banks[off/g.bank] + off%g.bank - pageSize // of a canary: outside
 }
 
 func (g *Guest) makePoison(p int) {
@@ -176,7 +225,10 @@ func (g *Guest) makePoison(p int) {
 // inspect notes a free page that somebody wrote to, and mends it.
 func (g *Guest) inspect(p int) {
 	want := g.poison
-	if g.pages[p] == fresh {
+	switch g.pages[p] {
+	case sealed:
+		want = g.rom
+	case fresh:
 		want = g.zero
 		if g.nextData(p) != p {
 			return
@@ -188,18 +240,31 @@ func (g *Guest) inspect(p int) {
 	}
 	for i := range page {
 		if page[i] != want[i] {
-			g.found = append(g.found, fmt.Sprintf("%#x: % x", g.iova(p)+uint64(i), page[i:min(i+16, pageSize)]))
+			g.found = append(g.found, fmt.Sprintf("%#x (%s): % x", g.iova(p)+uint64(i), g.kind(p), page[i:min(i+16, pageSize)]))
 			break
 		}
 	}
 	copy(page, want)
 }
 
-// Check reports writes to memory that belonged to nobody since the last Check.
+// kind tells a person what a page is.
+func (g *Guest) kind(p int) string {
+	switch {
+	case g.pages[p] == sealed:
+		return "ROM"
+	case p >= g.ramPages(), p%g.perBank() == 0, p%g.perBank() == g.perBank()-1:
+		return "canary beside a map"
+	}
+	return "free memory"
+}
+
+// Check reports writes to memory that belonged to nobody since the last Check:
+// to free pages, to those around every allocation, to canaries around every map,
+// and to maps that the device may not write to.
 func (g *Guest) Check() error {
 	for p := 0; p < len(g.pages); p++ {
 		switch g.pages[p] {
-		case poisoned:
+		case poisoned, sealed:
 			g.inspect(p)
 		case fresh:
 			// On to the next page that is there, or whose state is another.
@@ -219,7 +284,7 @@ func (g *Guest) Check() error {
 	if len(found) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: it wrote to free memory in %d pages, first at %s", ErrDevice, len(found), found[0])
+	return fmt.Errorf("%w: it wrote to memory that is not its own in %d pages, first at %s", ErrDevice, len(found), found[0])
 }
 
 // InUse is the number of allocated pages.

@@ -4,6 +4,7 @@ package minidriver
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -15,7 +16,8 @@ func TestGuestTellsOnStrayWrites(t *testing.T) {
 	must(t, err)
 	must(t, g.Check())
 
-	// Behind the run, before it, in memory nobody had, in memory given back.
+	// Behind the run, before it, in memory nobody had, in memory given back, in
+	// the canaries around every map, in memory that is read-only.
 	page := func(b *Buf) int {
 		for p := range g.pages {
 			if g.pages[p] == used && g.iova(p) == b.IOVA {
@@ -29,7 +31,8 @@ func TestGuestTellsOnStrayWrites(t *testing.T) {
 	strays := map[string]func() *byte{
 		"behind": func() *byte { return &g.page(p + 1)[0] },
 		"before": func() *byte { return &g.page(p - 1)[pageSize-1] },
-		"fresh":  func() *byte { return &g.page(len(g.pages) - 2)[17] },
+		"fresh":  func() *byte { return &g.page(g.ramPages() - 2)[17] },
+		"ROM":    func() *byte { return &g.page(g.ramPages() + romPages)[17] },
 		"freed": func() *byte {
 			old, err := g.Alloc(1)
 			must(t, err)
@@ -37,6 +40,13 @@ func TestGuestTellsOnStrayWrites(t *testing.T) {
 			old.Free()
 			return &g.page(q)[5]
 		},
+	}
+	for n, r := range g.Ranges() {
+		if r.File == nil {
+			continue
+		}
+		strays[fmt.Sprintf("before map %d", n)] = func() *byte { return &g.ram[r.Offset-1] }
+		strays[fmt.Sprintf("behind map %d", n)] = func() *byte { return &g.ram[r.Offset+r.Size] }
 	}
 	for name, stray := range strays {
 		*stray() ^= 1
@@ -69,7 +79,8 @@ func TestGuestAllocation(t *testing.T) {
 		}
 		all = append(all, b)
 	}
-	// A guard page between neighbours and one at either end of a bank.
+	// A guard page between neighbours and one at either end of a bank, where
+	// they are the canaries.
 	if most := 8 * mib / pageSize / 4; len(all) > most || len(all) < most-len(banks) {
 		t.Errorf("%d runs of 3 pages and a guard fit, want about %d", len(all), most)
 	}
@@ -80,7 +91,7 @@ func TestGuestAllocation(t *testing.T) {
 		t.Errorf("%d pages in use after all was freed", n)
 	}
 	if _, err := g.Alloc(g.bankSize() - 2*pageSize); err != nil {
-		t.Errorf("a whole bank but its guards, after all was freed: %v", err)
+		t.Errorf("a whole bank but its canaries, after all was freed: %v", err)
 	}
 	if _, err := g.Alloc(g.bankSize()); !errors.Is(err, ErrNoMemory) {
 		t.Errorf("a whole bank: %v, want ErrNoMemory", err)

@@ -35,7 +35,7 @@ func TestRandomRegisterWrites(t *testing.T) {
 		case 1:
 			return 1 << rnd.IntN(32)
 		case 2:
-			bank := banks[rnd.IntN(len(banks))] + rnd.Uint64N(g.bank)
+			bank := banks[rnd.IntN(len(banks))] + rnd.Uint64N(g.mapped())
 			return uint32(bank >> (32 * rnd.IntN(2)))
 		case 3:
 			return rnd.Uint32N(2048) | ctrlqLenEnable

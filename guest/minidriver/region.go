@@ -63,9 +63,9 @@ func (g *Guest) NewRun(va uint64, size int) (*Region, error) {
 // randomPage allocates a page, by chance if chance finds one; in the upper half
 // of the RAM, since long runs are needed too.
 func (g *Guest) randomPage(rnd *rand.Rand) (*Buf, error) {
-	perBank := int(g.bank / pageSize)
+	perBank := g.perBank()
 	for range 32 {
-		p := len(g.pages)/2 + rnd.IntN(len(g.pages)/2)
+		p := g.ramPages()/2 + rnd.IntN(g.ramPages()/2)
 		if at := p % perBank; at != 0 && at != perBank-1 && g.lastUsed(p-1, 3) < 0 {
 			return g.take(p, 1, pageSize), nil
 		}
@@ -75,11 +75,11 @@ func (g *Guest) randomPage(rnd *rand.Rand) (*Buf, error) {
 
 // allocAligned allocates a run that is aligned to its own size for the device.
 func (g *Guest) allocAligned(size int) (*Buf, error) {
-	n, perBank := size/pageSize, int(g.bank/pageSize)
+	n, perBank := size/pageSize, g.perBank()
 	for k, iova := range banks {
 		skip := int((roundUp(iova, uint64(size)) - iova) / pageSize)
-		for at := skip; at+n < perBank; at += n {
-			if p := k*perBank + at; at > 0 && g.lastUsed(p-1, n+2) < 0 {
+		for at := 1 + skip; at+n < perBank; at += n {
+			if p := k*perBank + at; g.lastUsed(p-1, n+2) < 0 {
 				return g.take(p, n, size), nil
 			}
 		}
