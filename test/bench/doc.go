@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench measures what the issues promise of speed, in real guests and
+// through real sockets, and holds the figures against their bounds:
+//
+//	go test ./test/bench -measure
+//
+// A run ends with a table and fails if a bound is missed twice.
+//
+// # Method
+//
+// The figures of a busy machine vary by a third and more, so nothing but ratios
+// within one run is taken at its word. The sides of a ratio take turns, in
+// pieces of some milliseconds; a figure is the median of five rounds. The whole
+// process, and with it QEMU and the servers it starts, is pinned to one CPU:
+// what remains are the instructions and the changes of threads, without the
+// wake-ups of idle CPUs, which dwarf both in a nested virtual machine.
+//
+// The servers are processes of their own, as they are in a user's hands: the
+// built vrnic, and beside it the bare echo server of package echo. QEMU has both
+// attached and its own edu device beside them, which needs no server: the floor.
+//
+// # Trap
+//
+// The pinning is for the life of the process: other tests of the package are
+// not to be run together with -measure.
+package bench

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vrnic/vrnic/guest/launch"
+	"github.com/vrnic/vrnic/images"
+)
+
+// root of the checkout, from here.
+const root = "../.."
+
+// vrnicBinary is what make build makes.
+func vrnicBinary(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, "bin", "vrnic"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v (make build makes it)", err)
+	}
+	return path
+}
+
+// buildTool builds a program of this folder, static, as guests need it.
+func buildTool(t *testing.T, name string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", out, "./"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, text)
+	}
+	return out
+}
+
+// server is a process that serves vfio-user sockets.
+type server struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer // to be read after stop
+	once   bool
+}
+
+// startServer starts a server and waits for its line "ready".
+func startServer(t *testing.T, argv ...string) *server {
+	t.Helper()
+	s := &server{cmd: exec.Command(argv[0], argv[1:]...)}
+	s.cmd.Stderr = &s.stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.stop() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%s: %q, %v\n%s", argv[0], line, err, s.stop())
+	}
+	return s
+}
+
+// stop ends the server and returns what it said on stderr.
+func (s *server) stop() string {
+	if !s.once {
+		s.once = true
+		_ = s.cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(10*time.Second, func() { _ = s.cmd.Process.Kill() })
+		defer timer.Stop()
+		_ = s.cmd.Wait() // the echo server dies of the signal
+	}
+	return s.stderr.String()
+}
+
+// bootGuest starts a guest with the devices on sockets, edu, one CPU and no
+// driver, and the programs given in /root.
+func bootGuest(t *testing.T, vrnic string, sockets []string, programs ...string) *launch.Machine {
+	t.Helper()
+	dir, err := images.DefaultDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := images.Open(images.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := cache.QEMU(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := cache.Kernel(t.Context(), images.DefaultKernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	initrd, err := cache.Initramfs(t.Context(), kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := launch.Config{
+		QEMU: qemu.Argv, Kernel: kernel.Image, Initrd: []string{initrd}, Init: vrnic,
+		Sockets: sockets, CPUs: 1, MemoryMiB: 768, QEMUArgs: []string{"-device", "edu"},
+		// A register of a bound device may be mapped.
+		Append:      "iomem=relaxed",
+		BootTimeout: 5 * time.Minute, // one CPU for everything
+	}
+	c.Guest.Modules = []string{}
+	for _, p := range programs {
+		c.Copies = append(c.Copies, launch.Copy{Host: p, Guest: "/root/"})
+	}
+	m, err := launch.Boot(t.Context(), c)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(m.Kill)
+	return m
+}
+
+// guestLimit bounds a program in the guest.
+const guestLimit = 10 * time.Minute
+
+// inGuest runs a program that must succeed and returns its output.
+func inGuest(t *testing.T, m *launch.Machine, argv ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	r, err := m.Exec(t.Context(), launch.Command{Argv: argv, Stdout: &stdout, Stderr: &stderr}, guestLimit)
+	if err != nil || r.Status != 0 {
+		t.Fatalf("%s: %+v, %v\n%s%s", strings.Join(argv, " "), r, err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// mmio is what mmiobench measured of one device, in nanoseconds per access.
+type mmio struct{ whole, issue samples }
+
+func parseMMIO(output string) (map[string]*mmio, error) {
+	found := map[string]*mmio{}
+	for line := range strings.Lines(output) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			return nil, fmt.Errorf("line %q", line)
+		}
+		if words[1] == "=" {
+			found[words[0]] = &mmio{}
+			continue
+		}
+		d := found[words[0]]
+		if d == nil {
+			return nil, fmt.Errorf("device %q was not opened", words[0])
+		}
+		for i, list := range []*samples{&d.whole, &d.issue}[:min(len(words)-1, 2)] {
+			v, err := strconv.ParseFloat(words[1+i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("line %q: %w", line, err)
+			}
+			*list = append(*list, v)
+		}
+	}
+	return found, nil
+}
