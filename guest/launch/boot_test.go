@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vrnic/vrnic/guest/wire"
 	"github.com/vrnic/vrnic/images"
+	"github.com/vrnic/vrnic/serve"
 )
 
 var bootKernels = flag.String("boot", "", "boot these kernels of the image cache (comma-separated); needs network if they are not there")
@@ -169,5 +171,54 @@ func TestPowerOff(t *testing.T) {
 	c.Command, c.Stdin = []string{"sh", "-c", "poweroff -f; cat"}, eternal(t)
 	if e := machineError(t, c); e.Why != "the guest powered off" {
 		t.Errorf("why: %q", e.Why)
+	}
+}
+
+// TestBootReset: a reset ends what runs in the guest, and it comes up again with
+// its card; a reset of the guest's own making still ends the machine.
+func TestBootReset(t *testing.T) {
+	if *bootKernels == "" {
+		t.Skip("boots real guests: see TestBoot")
+	}
+	kernel, _, _ := strings.Cut(*bootKernels, ",")
+	c := bootConfig(t, kernel)
+	c.Sockets = []string{filepath.Join(t.TempDir(), "card")}
+	host, err := serve.Start(t.Context(), serve.Options{Sockets: c.Sockets, Logger: testLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	m, err := Boot(t.Context(), c)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer m.Kill()
+	first := m.Ready()
+	if len(first.Devices) != 1 || first.Devices[0].IBDev == "" || len(first.Missing) > 0 {
+		t.Fatalf("before the reset: %+v", first)
+	}
+	for range 2 {
+		p, err := m.Start(Command{Argv: []string{"yes"}}) // its output is cut off in the middle
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := m.Reset(t.Context()); err != nil {
+			t.Fatalf("%+v", err)
+		}
+		t.Logf("reset and ready after %v", time.Since(begin))
+		if _, err := p.Wait(t.Context(), 0); !errors.Is(err, ErrReset) {
+			t.Errorf("the command ended with %v", err)
+		}
+		if got := m.Ready(); !reflect.DeepEqual(got, first) {
+			t.Errorf("after the reset %+v, before %+v", got, first)
+		}
+		var out bytes.Buffer
+		if r, err := m.Exec(t.Context(), Command{Argv: []string{"ibv_devinfo"}, Stdout: &out}, 0); err != nil || r.Status != 0 || !strings.Contains(out.String(), "PORT_ACTIVE") {
+			t.Errorf("ibv_devinfo: %+v, %v\n%s", r, err, out.String())
+		}
+	}
+	if _, err := m.Exec(t.Context(), Command{Argv: []string{"sh", "-c", "reboot -f; cat"}, Stdin: eternal(t)}, 0); err == nil || err.Error() != "guest: the guest reset (reboot or triple fault)" {
+		t.Errorf("a reboot: %+v", err)
 	}
 }

@@ -153,7 +153,7 @@ func (p *Process) lost() error {
 	if p.machine == nil {
 		return errors.Join(errChannel, p.session.err)
 	}
-	return p.machine.because(errChannel)
+	return p.machine.because(p.session, errChannel)
 }
 
 // settle waits a moment until nothing is written to the command's outputs any

@@ -6,7 +6,7 @@
 // # Contract
 //
 // [Run] is the whole of it for one command: boot, run, report, power off.
-// [Boot] returns a [Machine] for several commands. The devices are vfio-user
+// [Boot] returns a [Machine] for several commands, which can be reset too. The devices are vfio-user
 // sockets on which somebody listens already; this package does not know what
 // is behind them.
 //

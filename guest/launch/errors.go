@@ -12,6 +12,9 @@ import (
 // ErrTimeout is returned when a command ran longer than allowed.
 var ErrTimeout = errors.New("command timed out")
 
+// ErrReset is how a command ends that ran when [Machine.Reset] was called.
+var ErrReset = errors.New("the guest was reset")
+
 // MachineError says that the guest, and not the command, failed.
 type MachineError struct {
 	Why         string   // one line

@@ -25,9 +25,12 @@ type Machine struct {
 	stderr  *lastLine // of QEMU
 	console *console
 	monitor *monitor
-	session *session
+
+	kernelSink io.Writer  // of every session in turn
+	resetMu    sync.Mutex // one reset at a time
 
 	mu        sync.Mutex
+	session   *session   // replaced by a reset; see current
 	artifacts *artifacts // nil: somebody else closes them
 	finished  bool       // nobody will close artifacts that come from now on
 
@@ -95,7 +98,8 @@ func startMachine(c Config, initrd *os.File, logs *artifacts, level int) (_ *Mac
 		m.console.copyFrom(consoleConn)
 		close(consoleDone)
 	}()
-	m.session = newSession(agentConn, kernelSink, c.Logger)
+	m.kernelSink = &locked{w: kernelSink}
+	m.session = newSession(agentConn, m.kernelSink, c.Logger)
 	go m.supervise(consoleConn, consoleDone)
 	return m, nil
 }
@@ -120,26 +124,33 @@ func socketPair(name string) (ours, theirs *os.File, err error) {
 
 // supervise waits for the machine's end, whatever brings it, and says why.
 func (m *Machine) supervise(consoleConn *os.File, consoleDone <-chan struct{}) {
-	select {
-	case <-m.process.done:
-	case <-m.killed:
-	case <-m.console.panicked:
-		waitFor(m.process.done, m.config.limits.panic)
-	case <-m.session.done:
-		if m.session.err == nil {
-			// The channel ends because QEMU does.
-			waitFor(m.process.done, m.config.limits.settle)
+	for alive := true; alive; {
+		alive = false
+		s := m.current()
+		select {
+		case <-m.process.done:
+		case <-m.killed:
+		case <-m.console.panicked:
+			waitFor(m.process.done, m.config.limits.panic)
+		case <-s.done:
+			if alive = m.current() != s; !alive && s.err == nil {
+				// The channel ends because QEMU does.
+				waitFor(m.process.done, m.config.limits.settle)
+			}
 		}
 	}
 	m.process.kill()
 	<-m.process.done
+	m.resetMu.Lock() // no session comes from now on
+	defer m.resetMu.Unlock()
+	session := m.current()
 	waitFor(consoleDone, m.config.limits.settle)
 	waitFor(m.monitor.done, m.config.limits.settle)
-	waitFor(m.session.done, m.config.limits.settle)
-	waitFor(m.session.kernelDone, m.config.limits.settle)
+	waitFor(session.done, m.config.limits.settle)
+	waitFor(session.kernelDone, m.config.limits.settle)
 	m.monitor.close()
 	_ = consoleConn.Close()
-	_ = m.session.mux.Close()
+	_ = session.mux.Close()
 	m.err = m.diagnose()
 	m.mu.Lock()
 	logs := m.artifacts
@@ -166,12 +177,13 @@ func waitFor(c <-chan struct{}, limit time.Duration) {
 // diagnose tells why the machine ended, from what is known when it has.
 func (m *Machine) diagnose() *MachineError {
 	e := &MachineError{ConsoleTail: m.console.tail()}
+	session := m.current()
 	reason := m.monitor.shutdownReason()
 	switch text := m.console.panicText(); {
 	case text != "":
 		e.Why = text
-	case isClosed(m.session.done) && m.session.err != nil && errors.Is(m.session.err, wire.ErrProtocol):
-		e.Why = m.session.err.Error()
+	case isClosed(session.done) && session.err != nil && errors.Is(session.err, wire.ErrProtocol):
+		e.Why = session.err.Error()
 	case reason == "guest-reset":
 		e.Why = "the guest reset (reboot or triple fault)"
 	case reason == "guest-shutdown":
@@ -195,26 +207,36 @@ func (m *Machine) failure(format string, args ...any) *MachineError {
 	return &MachineError{Why: fmt.Sprintf(format, args...), ConsoleTail: m.console.tail()}
 }
 
+// current is the conversation with the agent of the guest as it runs now.
+func (m *Machine) current() *session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.session
+}
+
 // Kernel is the guest's kernel release.
 func (m *Machine) Kernel() string {
-	m.session.mu.Lock()
-	defer m.session.mu.Unlock()
-	return m.session.helloMsg.Release
+	s := m.current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.helloMsg.Release
 }
 
 // Ready is what the agent found before the first command: the devices, and what
 // it waited for in vain.
 func (m *Machine) Ready() wire.Ready {
-	m.session.mu.Lock()
-	defer m.session.mu.Unlock()
-	return m.session.readyMsg
+	s := m.current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readyMsg
 }
 
 // Start runs a command. Several may run at once.
 func (m *Machine) Start(c Command) (*Process, error) {
-	p, err := m.session.start(c)
+	s := m.current()
+	p, err := s.start(c)
 	if err != nil {
-		return nil, m.because(err)
+		return nil, m.because(s, err)
 	}
 	p.machine = m
 	return p, nil
@@ -229,10 +251,14 @@ func (m *Machine) Exec(ctx context.Context, c Command, limit time.Duration) (Res
 	return p.Wait(ctx, limit)
 }
 
-// because replaces an error of the channel by the reason for the machine's end.
-func (m *Machine) because(err error) error {
-	if !isClosed(m.session.done) {
+// because replaces an error of the channel by the reason for the end of the
+// conversation s.
+func (m *Machine) because(s *session, err error) error {
+	if !isClosed(s.done) {
 		return err
+	}
+	if m.current() != s {
+		return ErrReset
 	}
 	<-m.dead
 	return m.err
@@ -253,7 +279,7 @@ func (m *Machine) Close() error {
 	if isClosed(m.dead) {
 		return nil
 	}
-	if err := m.session.mux.Send(wire.TypePowerOff, 0, nil); err != nil && !errors.Is(err, syscall.EPIPE) {
+	if err := m.current().mux.Send(wire.TypePowerOff, 0, nil); err != nil && !errors.Is(err, syscall.EPIPE) {
 		m.logger.Debug("power off", "error", err)
 	}
 	limit := m.config.limits.powerOff

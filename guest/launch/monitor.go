@@ -19,12 +19,13 @@ import (
 // monitor is QEMU's control socket. QEMU inherits the listening socket and we
 // are connected before it starts, so the path is gone by then.
 type monitor struct {
-	qmp  *qmp.SocketMonitor
-	log  io.Writer
-	done chan struct{} // closed when the connection has ended
+	qmp   *qmp.SocketMonitor
+	log   io.Writer
+	ready chan struct{} // closed when it takes commands
+	done  chan struct{} // closed when the connection has ended
+	reset chan struct{} // one pending value: the machine has been reset
 
 	mu       sync.Mutex
-	ready    bool
 	shutdown string // reason of the last SHUTDOWN event
 }
 
@@ -51,7 +52,10 @@ func newMonitor(log io.Writer) (*monitor, *os.File, error) {
 		_ = q.Disconnect()
 		return nil, nil, fmt.Errorf("monitor: %w", err)
 	}
-	return &monitor{qmp: q, log: &locked{w: log}, done: make(chan struct{})}, f, nil
+	return &monitor{
+		qmp: q, log: &locked{w: log},
+		ready: make(chan struct{}), done: make(chan struct{}), reset: make(chan struct{}, 1),
+	}, f, nil
 }
 
 // run talks to QEMU until the connection ends.
@@ -66,31 +70,56 @@ func (m *monitor) run() {
 		fmt.Fprintf(m.log, "events: %v\n", err)
 		return
 	}
-	m.mu.Lock()
-	m.ready = true
-	m.mu.Unlock()
+	close(m.ready)
 	for e := range events {
 		if b, err := json.Marshal(e); err == nil {
 			fmt.Fprintf(m.log, "%s\n", b)
 		}
-		if reason, ok := e.Data["reason"].(string); ok && e.Event == "SHUTDOWN" {
+		reason, _ := e.Data["reason"].(string)
+		switch e.Event {
+		case "SHUTDOWN":
 			m.mu.Lock()
 			m.shutdown = reason
 			m.mu.Unlock()
+		case "RESET":
+			select {
+			case m.reset <- struct{}{}:
+			default:
+			}
 		}
 	}
 }
 
+// execute carries out a command; file, if not nil, goes along. A QEMU that
+// ends meanwhile is an error.
+func (m *monitor) execute(name string, arguments any, file *os.File) error {
+	select {
+	case <-m.ready:
+	case <-m.done:
+		return fmt.Errorf("monitor: %s: QEMU is gone", name)
+	}
+	command, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{name, arguments})
+	if err != nil {
+		return fmt.Errorf("monitor: %s: %w", name, err)
+	}
+	out, err := m.qmp.RunWithFile(command, file)
+	fmt.Fprintf(m.log, "%s: %s %v\n", command, out, err)
+	if err != nil {
+		return fmt.Errorf("monitor: %s: %w", name, err)
+	}
+	return nil
+}
+
 // quit asks QEMU to exit; whether it does is seen by its end.
 func (m *monitor) quit() {
-	m.mu.Lock()
-	ready := m.ready
-	m.mu.Unlock()
-	if !ready {
-		return
+	select {
+	case <-m.ready:
+		_ = m.execute("quit", nil, nil) // which is in the log
+	default:
 	}
-	out, err := m.qmp.Run([]byte(`{"execute":"quit"}`))
-	fmt.Fprintf(m.log, "quit: %s %v\n", out, err)
 }
 
 // shutdownReason is why QEMU says it ended (qapi: ShutdownCause).

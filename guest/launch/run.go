@@ -77,8 +77,10 @@ func (m *Machine) adopt(logs *artifacts) {
 
 // await waits until the guest can run commands.
 func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
-	hello := m.session.hello
+	session := m.current()
+	hello := session.hello
 	life := lifeSigns{process: m.process}
+	life.seen() // of a reset machine the boots before do not count
 	silent := time.NewTimer(m.config.limits.silence)
 	defer silent.Stop()
 	silence := silent.C
@@ -90,7 +92,7 @@ func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
 		case <-hello:
 			hello, silence = nil, nil // from here on nothing is retried
 			m.logger.Debug("the guest's agent runs", "kernel", m.Kernel())
-		case <-m.session.ready:
+		case <-session.ready:
 			for _, missing := range m.Ready().Missing {
 				m.logger.Warn("not ready in the guest", "device", missing)
 			}
