@@ -148,6 +148,7 @@ func (c *Command) wrong(f string, a ...any) error {
 type adminQueue struct {
 	send, recv ctrlRing
 	flushTail  bool
+	inReset    bool
 	trace      []uint16 // opcodes in order
 }
 
@@ -159,6 +160,9 @@ func (q *adminQueue) do(c *Command) error {
 	f := r.f
 	if f.Err() != nil {
 		return f.err
+	}
+	if q.inReset {
+		return fmt.Errorf("%v: %w", c, errInReset)
 	}
 	if r.entries == 0 {
 		return fmt.Errorf("%v: the admin queue is down", c)

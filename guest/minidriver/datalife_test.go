@@ -274,32 +274,6 @@ func TestClientKilledUnderTraffic(t *testing.T) {
 	worksStill(t, f, k)
 }
 
-// Resets with traffic under way: when they are done, so is all DMA.
-func TestResetUnderTraffic(t *testing.T) {
-	k := Linux73()
-	ctx, sockets, _ := cards(t, 1)
-	f := attach(t, ctx, sockets[0], newGuestOf(t, 256))
-	resets := map[string]func(m *machine) error{
-		"PFR":    func(m *machine) error { return m.i.Reset() },
-		"FLR":    func(m *machine) error { return m.f.FLR() },
-		"device": func(m *machine) error { return m.f.Client.Reset() },
-	}
-	for name, reset := range resets {
-		t.Run(name, func(t *testing.T) {
-			for n := range uint64(4) {
-				m, tr := loaded(t, f, k, n)
-				must(t, tr.post())
-				must(t, reset(m))
-				tr.drop()
-				m.abandon()
-				silent(t, f)
-				must(t, f.master())
-			}
-		})
-	}
-	worksStill(t, f, k)
-}
-
 // The guest takes its memory away, or its file shrinks, under traffic: it costs
 // the guest its connections, not the process, and the next guest nothing.
 func TestMemoryGoneUnderTraffic(t *testing.T) {

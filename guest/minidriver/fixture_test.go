@@ -66,11 +66,12 @@ func serveForFuzz(f *testing.F) (context.Context, []string) {
 func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) {
 	t.Helper()
 	var sockets []string
+	dir := t.TempDir()
 	for k := range n {
-		sockets = append(sockets, filepath.Join(t.TempDir(), string('a'+rune(k))))
+		sockets = append(sockets, filepath.Join(dir, string('a'+rune(k))))
 	}
 	complaints := new(findings)
-	host, err := serve.Start(ctx, serve.Options{Sockets: sockets,
+	host, err := serve.Start(ctx, serve.Options{Sockets: sockets, Control: filepath.Join(dir, "ctl"),
 		Logger: hclog.New(&hclog.LoggerOptions{Output: complaints, Level: hclog.Warn, DisableTime: true})})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +85,13 @@ func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) 
 		}
 	})
 	return sockets, complaints
+}
+
+// ctl does to the n-th card what a person can do with its control socket.
+func ctl(t *testing.T, ctx context.Context, sockets []string, n int, what, arg string) {
+	t.Helper()
+	_, err := serve.Ask(ctx, filepath.Join(filepath.Dir(sockets[0]), "ctl"), serve.Request{Device: n, What: what, Name: arg})
+	must(t, err)
 }
 
 func newGuest(t *testing.T) *Guest {

@@ -163,6 +163,11 @@ func (i *ICE) initDCB() error {
 			return err
 		}
 	}
+	return i.addLLDPRule()
+}
+
+// addLLDPRule brings frames of LLDP to the PF VSI.
+func (i *ICE) addLLDPRule() error {
 	const lldp = 0x88cc
 	return i.addRule(ethertypeRule(ruleRx, i.lport, lldp, uint32(i.main.num)<<4|actValid))
 }

@@ -227,7 +227,7 @@ func TestClientKilledAnywhere(t *testing.T) {
 // queues is poison by now: late DMA shows.
 func silent(t *testing.T, f *Function) {
 	t.Helper()
-	for _, reg := range []uint32{PFPE_CCQPSTATUS, PFPE_CQPTAIL, GLINT_DYN_CTL(0), QRX_CTRL(0)} {
+	for _, reg := range []uint32{PFPE_CCQPSTATUS, PFPE_CQPTAIL, GLINT_DYN_CTL(5), QRX_CTRL(0)} {
 		if v := f.Read32(reg); v != 0 {
 			t.Errorf("register %#x reads %#x after the reset", reg, v)
 		}
