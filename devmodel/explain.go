@@ -40,6 +40,9 @@ func (d *Device) Registers(name string) ([]reg.Value, error) {
 	return vals, nil
 }
 
+// RegisterTable is the table of all registers, for documents and tests.
+func (d *Device) RegisterTable() []reg.Row { return d.regs.Rows() }
+
 // RDMA returns the protocol engine's objects as they are now.
 func (d *Device) RDMA() rdma.Snapshot {
 	d.mu.Lock()
