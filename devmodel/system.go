@@ -4,20 +4,50 @@ package devmodel
 
 import (
 	"fmt"
+	"sync/atomic"
+	"time"
 
+	"github.com/vrnic/vrnic/devmodel/cqp"
+	"github.com/vrnic/vrnic/devmodel/engine"
+	eventq "github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/fw"
+	"github.com/vrnic/vrnic/devmodel/grace"
+	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/pci"
+	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
-// system is the state of the registers that concern the function as a whole.
+// system is the state of what concerns the function as a whole.
 type system struct {
 	pfgenCtrl, rtrig, rstat reg.Cells
+
+	after *grace.After // what ends a reset
+	pfr   bool         // PFSWR reads 1: the data path is not done with what it ended
+
+	global  bool // DEVSTATE is not 0: the card is in reset
+	dom     reg.Domain
+	release engine.Timer
+	due     time.Duration // when release is meant to fire
+
+	orphans atomic.Bool
 }
 
-// Bits of GLGEN_RSTAT, GLGEN_RTRIG and PFGEN_CTRL (ice_hw_autogen.h).
+// globalResetTime is how long a reset of the whole card takes, on the engine's
+// clock. GLGEN_RSTCTL says 100 ms and the driver waits one second longer.
+const globalResetTime = 100 * time.Millisecond
+
+// Bits of GLGEN_RSTAT, GLGEN_RTRIG and PFGEN_CTRL (ice_hw_autogen.h), and what
+// GLNVM_ULD shows when all modules have loaded, PE_DONE (bit 10) included
+// (ice_common.c:ice_check_reset).
 const (
+	rstatInReset   = 1
 	rstatTypeShift = 2
 	pfswr          = 1 << 0
+	uldDone        = 0x0000073B
+
+	pfgenCtrlOffset = 0x00091000
+	rtrigOffset     = 0x000B8190
 )
 
 // Reset is the event of a reset being carried out.
@@ -32,12 +62,21 @@ func (d *Device) systemRegisters() []reg.Row {
 		return reg.Row{Name: name, Offset: off, Reset: value, Access: reg.RO, Domain: reg.POR, Source: hdr + "; " + source}
 	}
 	return []reg.Row{
-		{Name: "PFGEN_CTRL", Offset: 0x00091000, Cells: &d.system.pfgenCtrl, Write: func(_ int, v uint32) {
+		{Name: "PFGEN_CTRL", Offset: pfgenCtrlOffset, Mask: ^uint32(pfswr), Domain: reg.CORER, Cells: &d.system.pfgenCtrl, Write: func(_ int, v uint32) {
 			if v&pfswr != 0 {
-				d.reset(reg.PFR) // done before the write returns: PFSWR reads 0
+				d.functionReset()
 			}
+		}, Read: func(int) uint32 {
+			v := d.system.pfgenCtrl.Get(0)
+			if d.system.pfr {
+				v |= pfswr
+			}
+			return v
 		}, Fields: []reg.Field{{Name: "PFSWR", Hi: 0, Lo: 0}}, Source: hdr + "; ice_common.c:ice_pf_reset"},
-		{Name: "GLGEN_RTRIG", Offset: 0x000B8190, Domain: reg.CORER, Cells: &d.system.rtrig, Write: func(_ int, v uint32) { d.triggerReset(v) },
+		{Name: "GLGEN_RTRIG", Offset: rtrigOffset, Domain: reg.CORER, Cells: &d.system.rtrig, Write: func(_ int, v uint32) {
+			d.system.rtrig.Set(0, 0) // self-clearing (ice_main.c:ice_pci_err_slot_reset)
+			d.triggerReset(v)
+		},
 			Fields: []reg.Field{{Name: "CORER", Hi: 0, Lo: 0}, {Name: "GLOBR", Hi: 1, Lo: 1}, {Name: "EMPFWR", Hi: 2, Lo: 2}},
 			Source: hdr + "; ice_common.c:ice_reset"},
 		{Name: "GLGEN_RSTAT", Offset: 0x000B8188, Access: reg.RO, Domain: reg.POR, Cells: &d.system.rstat,
@@ -46,8 +85,13 @@ func (d *Device) systemRegisters() []reg.Row {
 		constant("GLGEN_STAT", 0x000B612C, 0, "ice_osdep.h:ice_flush"),
 		constant("GLGEN_CLKSTAT_SRC", 0x000B826C, 0x20, "ice_sched.c:ice_sched_get_psm_clk_freq"),
 		{Name: "GLGEN_VFLRSTAT", Offset: 0x00093A04, N: 8, Stride: 4, Access: reg.W1C, Domain: reg.CORER, Source: hdr + "; ice_sriov.c:ice_process_vflr_event"},
-		// All modules report loading done, PE_DONE (bit 10) included.
-		constant("GLNVM_ULD", 0x000B6008, 0x0000073B, "ice_common.c:ice_check_reset"),
+		{Name: "GLNVM_ULD", Offset: 0x000B6008, Reset: uldDone, Access: reg.RO, Domain: reg.POR, Source: hdr + "; ice_common.c:ice_check_reset",
+			Read: func(int) uint32 {
+				if d.system.global {
+					return 0
+				}
+				return uldDone
+			}},
 		constant("GL_PWR_MODE_CTL", 0x000B820C, 1<<30, "ice_common.c:ice_get_itr_intrl_gran"),
 		constant("PF_FUNC_RID", 0x0009E880, 0, "ice_common.c:ice_init_hw"),
 		constant("GLPCI_CNF2", 0x000BE004, 0, "ice_main.c:ice_verify_cacheline_size"),
@@ -63,14 +107,31 @@ func (d *Device) systemRegisters() []reg.Row {
 }
 
 // reset puts the function into the state after a reset of strength dom. Units
-// first, so that nothing of theirs acts on cleared registers.
+// first, so that nothing of theirs acts on cleared registers. It waits for
+// nothing: what the data path has begun is over after grace, and touches nothing
+// made since.
 func (d *Device) reset(dom reg.Domain) {
+	if dom >= reg.POR {
+		d.system.end()
+		d.system.orphans.Store(false)
+	}
+	d.unsettled = true
 	d.rdma.Reset(dom)
 	d.lan.Reset(dom)
 	d.fw.Reset(dom)
 	d.irqs.Reset(dom)
 	d.regs.Reset(dom)
 	d.emit(Reset{dom})
+}
+
+// functionReset is the reset that the driver asks for in PFSWR, which reads 1
+// until it is over.
+func (d *Device) functionReset() {
+	d.reset(reg.PFR)
+	if s := &d.system; !s.after.Quiet() {
+		s.pfr = true
+		s.after.Park(func() { s.pfr = false })
+	}
 }
 
 // triggerReset carries out what is asked for in GLGEN_RTRIG; the strongest wins.
@@ -85,12 +146,74 @@ func (d *Device) triggerReset(trigger uint32) {
 	}
 }
 
-// globalReset carries out a reset of the whole card. The driver rebuilds only if
-// it gets the GRST cause with a reset type, so the message goes out by the
-// interrupt set-up of before, and the cause stays readable after it.
+// globalReset begins a reset of the whole card. The driver rebuilds only if it
+// gets the GRST cause with a reset type, so the message goes out by the
+// interrupt set-up of before, and the cause stays readable. A reset that comes
+// during a weaker one replaces it, another one is part of it.
 func (d *Device) globalReset(dom reg.Domain) {
+	s := &d.system
+	if s.global && dom <= s.dom {
+		return
+	}
+	s.global, s.dom, s.pfr = true, dom, false
+	s.after.Drop()
+	s.orphans.Store(true)
+	s.rstat.Set(0, uint32(dom-reg.CORER+1)<<rstatTypeShift|rstatInReset)
 	d.irqs.OICR(pci.OICRGlobalReset)
 	d.reset(dom)
-	d.system.rstat.Set(0, uint32(dom-reg.CORER+1)<<rstatTypeShift)
 	d.irqs.OICR(pci.OICRGlobalReset)
+	s.due = d.engine.Clock().Now() + globalResetTime
+	s.release.Reset(globalResetTime)
+}
+
+// released is the time of a global reset being over: DEVSTATE is 0 as soon as
+// the data path is done, too.
+func (d *Device) released() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := &d.system
+	if !s.global || d.engine.Clock().Now() < s.due {
+		return // ended, or begun anew, meanwhile
+	}
+	if s.after.Quiet() {
+		s.end()
+	} else {
+		s.after.Park(s.end)
+	}
+}
+
+// end ends a reset that is under way.
+func (s *system) end() {
+	s.after.Drop()
+	s.release.Stop()
+	s.global, s.pfr = false, false
+	s.rstat.Set(0, s.rstat.Get(0)&^rstatInReset)
+}
+
+// frozen tells whether a write of the register at offset is lost: a card in
+// reset takes none but that of a stronger reset.
+func (s *system) frozen(offset uint64) bool { return s.global && offset != rtrigOffset }
+
+// Orphan is the event of a doorbell or the like for something that a global
+// reset has ended and whose driver may not know yet. It breaks no rule.
+type Orphan struct{ Event any }
+
+func (o Orphan) String() string { return fmt.Sprintf("after the reset: %v", o.Event) }
+
+// judge keeps from the sinks as a violation what a driver cannot know: between
+// a global reset and its first command to the new firmware it goes on with what
+// it had.
+func (d *Device) judge(event any) any {
+	if !d.system.orphans.Load() {
+		return event
+	}
+	switch e := event.(type) {
+	case fw.Command:
+		if e.Opcode == fw.GetVersion {
+			d.system.orphans.Store(false)
+		}
+	case lan.BadQueue, cqp.NotLive, qp.UnknownQP, eventq.UnknownCQ, eventq.AEQCredit, fw.BadIndex:
+		return Orphan{event}
+	}
+	return event
 }

@@ -20,6 +20,11 @@
 //     otherwise execution stops, a goroutine waits for the data path, and the
 //     command completes under the control lock and execution goes on. A reset
 //     in between drops it. The writer of a doorbell never waits.
+//   - Work is bounded: a doorbell executes at most runLimit WQEs before the
+//     control lock is free for others in between, and a flush looks at
+//     qp.FlushLimit slots at a time.
+//   - While the data path is not done with what a reset ended, no new control
+//     QP begins, so that nothing made after the reset meets work of before.
 //   - The caller holds the device's control lock around everything but Close;
 //     nothing else here locks.
 package cqp
@@ -31,6 +36,7 @@ import (
 	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/qp"
@@ -55,8 +61,8 @@ type Config struct {
 	QPs    *qp.Table
 	MRs    *mr.Table
 
-	Grace Grace       // nil: no data path runs beside the control lock
-	Lock  sync.Locker // the control lock; needed with Grace
+	Grace grace.Source // nil: no data path runs beside the control lock
+	Lock  sync.Locker  // the control lock; needed with Grace
 }
 
 // CQP is the control QP of one function and the tables only it touches.
@@ -81,13 +87,7 @@ type CQP struct {
 	ending    bool   // destroyed, but the data path may not be done with it
 	successor uint64 // while ending: the last value for PFPE_CCQPLOW
 
-	grace    Grace
-	lock     sync.Locker
-	parked   func() // what goes on when the data path is done
-	parkings uint64
-	waiting  bool // there is a goroutine in wait
-	waiters  sync.WaitGroup
-	closed   bool
+	after *grace.After // what goes on when the data path is done
 
 	high, status, tail, errCodes reg.Cells
 }
@@ -97,24 +97,39 @@ func New(c Config) *CQP {
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
-	if c.Grace == nil {
-		c.Grace = alwaysQuiet{}
-	}
-	if c.Lock == nil {
-		c.Lock = &sync.Mutex{}
-	}
-	q := &CQP{grace: c.Grace, lock: c.Lock, mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
-	q.Reset(reg.PFR)
+	q := &CQP{after: grace.NewAfter(c.Grace, c.Lock), mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
+	q.drop()
 	return q
 }
 
-// Reset drops the control QP, its tables, and a command that waits.
-func (c *CQP) Reset(reg.Domain) { c.drop() }
+// Reset drops the control QP, its tables, and a command that waits. The caller
+// resets the other units, too, and the registers.
+func (c *CQP) Reset(reg.Domain) {
+	c.drop()
+	if !c.after.Quiet() {
+		c.endThen(0)
+	}
+}
+
+// Close resets the unit for good and returns when nothing of it runs any
+// more. The caller does not hold the control lock.
+func (c *CQP) Close() { c.after.Close() }
 
 func (c *CQP) drop() {
 	c.live, c.ctx, c.head, c.next, c.polarity = false, hostContext{}, 0, 0, 1
-	c.ending, c.successor, c.parked = false, 0, nil
+	c.ending, c.successor = false, 0
+	c.after.Drop()
 	c.tables = newTables()
+}
+
+// endThen makes a control QP from what was last written, at first addr, when
+// the data path is done with the one that ended.
+func (c *CQP) endThen(addr uint64) {
+	c.ending, c.successor = true, addr
+	c.after.Park(func() {
+		c.ending = false
+		c.begin(c.successor)
+	})
 }
 
 // Register bits (irdma.h, icrdma_hw.h).
@@ -207,15 +222,11 @@ func (c *CQP) setContext(addr uint64) {
 		c.emit(CreatedTwice{Old: c.ctx.addr, New: addr})
 	}
 	c.destroy()
-	if c.grace.Quiet() {
+	if c.after.Quiet() {
 		c.begin(addr)
 		return
 	}
-	c.ending, c.successor = true, addr
-	c.park(func() {
-		c.ending = false
-		c.begin(c.successor)
-	})
+	c.endThen(addr)
 }
 
 // begin makes a control QP from the context at addr; 0 means none.
@@ -246,7 +257,7 @@ func (c *CQP) create(addr uint64) error {
 	if err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
-	c.Reset(reg.PFR)
+	c.drop()
 	c.live, c.ctx = true, ctx
 	c.tail.Set(0, 0)
 	c.errCodes.Set(0, 0)
@@ -258,7 +269,7 @@ func (c *CQP) destroy() {
 	if l := c.leaks(); l != (Leaked{}) {
 		c.emit(l)
 	}
-	c.Reset(reg.PFR)
+	c.drop()
 	c.qps.Reset(reg.PFR)
 	c.mrs.Reset(reg.PFR)
 	c.queues.Reset(reg.PFR)
@@ -284,9 +295,17 @@ func (c *CQP) doorbell(v uint32) {
 	c.run()
 }
 
+// runLimit is how many WQEs are executed before the control lock is free for
+// others.
+const runLimit = 64
+
 // run executes WQEs up to the doorbell, or up to one that has to wait.
 func (c *CQP) run() {
-	for c.parked == nil && c.next != c.head {
+	for n := 0; !c.after.Parked() && c.next != c.head; n++ {
+		if n == runLimit {
+			c.after.Park(c.run)
+			return
+		}
 		if !c.step() {
 			return
 		}
@@ -320,22 +339,30 @@ func (c *CQP) step() bool {
 		c.next, c.polarity = 0, c.polarity^1
 	}
 	res, err := c.execute(&w)
-	if err == nil && res.grace && !c.grace.Quiet() {
-		c.park(func() {
-			c.finish(&w, res, nil)
-			c.run()
-		})
+	if err == nil && res.grace && !c.after.Quiet() {
+		c.later(&w, res)
 		return true
 	}
 	c.finish(&w, res, err)
 	return true
 }
 
+// later puts off the rest of a command and of the ring.
+func (c *CQP) later(w *wqe, res result) {
+	c.after.Park(func() {
+		c.finish(w, res, nil)
+		c.run()
+	})
+}
+
 // finish is the rest of a command once the data path is done with what it
-// unlinked.
+// unlinked. A rest that leaves another one goes on later.
 func (c *CQP) finish(w *wqe, res result, err error) {
 	if err == nil && res.then != nil {
-		res, err = res.then()
+		if res, err = res.then(); err == nil && res.then != nil {
+			c.later(w, res)
+			return
+		}
 	}
 	c.complete(w, res, err)
 }

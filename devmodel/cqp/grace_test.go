@@ -192,40 +192,50 @@ func TestRingFullOfWaitingCommands(t *testing.T) {
 	}
 }
 
-// A reset waits for the step, and the command in waiting never completes.
+// A reset waits for nobody. The command in waiting never completes, and no
+// control QP begins while the step of before runs.
 func TestResetDropsTheWaitingCommand(t *testing.T) {
-	d, s := inStep(t)
-	g := d.G
-	g.Put(WQE{3: 0x8003000500000000 + GSICQ})
-	g.Put(WQE{3: nop})
-	g.Ring()
-	s.waiting(1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	for _, again := range []bool{false, true} {
+		d, s := inStep(t)
+		g := d.G
+		g.Put(WQE{3: 0x8003000500000000 + GSICQ})
+		g.Put(WQE{3: nop})
+		g.Ring()
+		s.waiting(1)
 		g.Lock.Lock()
-		defer g.Lock.Unlock()
 		g.Engine.Reset(reg.PFR)
 		g.Space.Reset(reg.PFR)
-	}()
-	s.waiting(2) // the reset waits, too
-	select {
-	case <-done:
-		t.Error("reset returned during the step")
-	default:
-	}
-	g.Fill(g.CCQ.Ring, uint64(32*g.CCQ.Size), 0xA5)
-	s.end()
-	<-done
-	g.Engine.Close() // nothing waits any more
-	if v := g.Read("PFPE_CQPTAIL"); v != 0 {
-		t.Errorf("PFPE_CQPTAIL %#x", v)
-	}
-	if !g.Poisoned(g.CCQ.Ring, uint64(32*g.CCQ.Size)) {
-		t.Error("completion after the reset")
-	}
-	if diff := cmp.Diff(rdma.New(rdma.Config{}).Snapshot(), g.Snapshot()); diff != "" {
-		t.Error(diff)
+		g.Lock.Unlock()
+		g.Fill(g.CCQ.Ring, uint64(32*g.CCQ.Size), 0xA5)
+		ctx := g.Alloc(64)
+		g.Store(ctx, 4<<8|2<<3, g.Alloc(2048), 1, CQPContext, 1<<16)
+		if again {
+			g.Write("PFPE_CCQPHIGH", uint32(ctx>>32))
+			g.Write("PFPE_CCQPLOW", uint32(ctx))
+		}
+		if v := g.Read("PFPE_CCQPSTATUS"); v != 0 || g.Snapshot().CQP.Live {
+			t.Errorf("PFPE_CCQPSTATUS %#x during the step", v)
+		}
+		s.end()
+		for g.Snapshot().CQP.Waiting {
+			runtime.Gosched()
+		}
+		if v := g.Read("PFPE_CCQPSTATUS"); v != 0 != again {
+			t.Errorf("PFPE_CCQPSTATUS %#x, written again %t", v, again)
+		}
+		g.Engine.Close() // nothing waits any more
+		if v := g.Read("PFPE_CQPTAIL"); v != 0 {
+			t.Errorf("PFPE_CQPTAIL %#x", v)
+		}
+		if !g.Poisoned(g.CCQ.Ring, uint64(32*g.CCQ.Size)) {
+			t.Error("completion after the reset")
+		}
+		if again {
+			continue
+		}
+		if diff := cmp.Diff(rdma.New(rdma.Config{}).Snapshot(), g.Snapshot()); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

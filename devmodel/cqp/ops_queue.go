@@ -161,31 +161,37 @@ func (c *CQP) flushWQEs(w *wqe) (result, error) {
 	}
 	// A flush CQE is the last one of its queue: the flush itself comes after
 	// all work begun before.
-	if err := c.qps.Halt(args.ID); err != nil {
+	flush, err := c.qps.Halt(args)
+	if err != nil {
 		return result{}, err
 	}
-	return result{grace: true, then: func() (result, error) {
-		res, err := c.flush(args)
-		if err == nil && generate {
-			err = c.generateAE(w)
+	var then func() (result, error)
+	then = func() (result, error) {
+		switch done, err := flush.Run(); {
+		case err != nil:
+			return result{}, err
+		case !done:
+			return result{then: then}, nil
+		case generate:
+			if err := c.generateAE(w); err != nil {
+				return result{}, err
+			}
 		}
-		return res, err
-	}}, nil
+		return flushResult(flush.Found()), nil
+	}
+	return result{grace: true, then: then}, nil
 }
 
-func (c *CQP) flush(args qp.FlushArgs) (result, error) {
-	sq, rq, err := c.qps.Flush(args)
+func flushResult(sq, rq bool) result {
 	switch {
-	case err != nil:
-		return result{}, err
 	case sq && rq:
-		return result{minor: flushedBoth}, nil
+		return result{minor: flushedBoth}
 	case sq:
-		return result{minor: flushedSQ}, nil
+		return result{minor: flushedSQ}
 	case rq:
-		return result{minor: flushedRQ}, nil
+		return result{minor: flushedRQ}
 	}
-	return result{}, nil
+	return result{}
 }
 
 func (c *CQP) generateAE(w *wqe) error {

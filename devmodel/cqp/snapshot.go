@@ -21,7 +21,7 @@ type Status struct {
 
 // Status tells about the control QP.
 func (c *CQP) Status() Status {
-	return Status{c.live, c.ctx.addr, c.ctx.ring, c.ctx.size, c.next, c.polarity, c.ctx.protocol, c.parked != nil}
+	return Status{c.live, c.ctx.addr, c.ctx.ring, c.ctx.size, c.next, c.polarity, c.ctx.protocol, c.after.Parked()}
 }
 
 // ARP is an ARP table entry as a person reads it.

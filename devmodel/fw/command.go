@@ -42,6 +42,11 @@ type request struct {
 	// n is how many bytes of buf go back, never more than len(buf); preset to
 	// len(buf) for commands that read the buffer and to 0 otherwise.
 	n int
+	// grace: the command has ended something that the data path may be using;
+	// it is answered when that is over.
+	grace bool
+	// then, if set, follows the answer.
+	then func()
 }
 
 // p is the command's parameters, 16 bytes, to be overwritten by the response.

@@ -125,19 +125,58 @@ type sendQueue struct {
 	maxBuf   int
 	// stopped is set by Queue Shutdown and ended by the next set-up.
 	stopped bool
+	// rung: TAIL was written since the queue was last found empty or broken.
+	rung bool
 }
 
-// serve executes all commands up to TAIL.
-func (f *Firmware) serve(q *sendQueue) {
-	head, tail, n, ok := f.indices(&q.ring)
-	for ok && head != tail && !q.stopped {
-		if !f.serveOne(q, head) {
+// tailed is a write of TAIL.
+func (f *Firmware) tailed(q *sendQueue) {
+	q.rung = true
+	f.serve()
+}
+
+// resized is a write of LEN: what the queue had under way belongs to a ring
+// that may be gone.
+func (f *Firmware) resized(q *sendQueue) {
+	q.stopped, q.rung = false, false
+	f.after.Drop()
+	f.serve()
+}
+
+// serveLimit is how many commands are executed before the control lock is
+// free for others.
+const serveLimit = 16
+
+// serve executes the commands up to TAIL, or up to one that has to wait.
+func (f *Firmware) serve() {
+	for n := 0; !f.after.Parked(); n++ {
+		q := f.waiting()
+		if q == nil {
+			return
+		}
+		if n == serveLimit {
+			f.after.Park(f.serve)
+			return
+		}
+		if !f.serveOne(q, q.head.Get(0)) {
 			q.flag(lenCRIT)
 			return
 		}
-		head = (head + 1) % n
-		q.head.Set(0, head)
 	}
+}
+
+// waiting is a send queue with a command to execute.
+func (f *Firmware) waiting() *sendQueue {
+	for _, q := range []*sendQueue{&f.atq, &f.mbxATQ} {
+		if q.stopped || !q.rung {
+			continue
+		}
+		if head, tail, _, ok := f.indices(&q.ring); ok && head != tail {
+			return q
+		}
+		q.rung = false
+	}
+	return nil
 }
 
 func (f *Firmware) serveOne(q *sendQueue, i uint32) bool {
@@ -147,11 +186,24 @@ func (f *Firmware) serveOne(q *sendQueue, i uint32) bool {
 		err = f.cfg.Mem.Read(addr, r.desc[:])
 	}
 	if err != nil {
+		q.rung = false
 		f.emit(QueueFault{q.name, i, "descriptor", addr, err})
 		return false
 	}
-	flags := le.Uint16(r.desc[0:])
 	rc := f.execute(q, i, addr, &r)
+	if r.grace && !f.after.Quiet() {
+		f.after.Park(func() {
+			f.answer(q, i, addr, &r, rc)
+			f.serve()
+		})
+		return true
+	}
+	return f.answer(q, i, addr, &r, rc)
+}
+
+// answer writes a command's descriptor back and moves HEAD.
+func (f *Firmware) answer(q *sendQueue, i uint32, addr uint64, r *request, rc errno) bool {
+	flags := le.Uint16(r.desc[0:])
 	done := flags&^flagERR | flagDD | flagCMP
 	if rc != rcOK {
 		done |= flagERR
@@ -159,11 +211,18 @@ func (f *Firmware) serveOne(q *sendQueue, i uint32) bool {
 	le.PutUint16(r.desc[0:], done)
 	le.PutUint16(r.desc[6:], uint16(rc))
 	if err := f.writeBack(addr, &r.desc); err != nil {
+		q.rung = false
 		f.emit(QueueFault{q.name, i, "descriptor", addr, err})
 		return false
 	}
+	if n := q.entries(); n > 0 {
+		q.head.Set(0, (i+1)%n)
+	}
 	if flags&flagSI == 0 {
 		f.interrupt()
+	}
+	if r.then != nil {
+		r.then()
 	}
 	return true
 }

@@ -2,7 +2,12 @@
 
 package fw
 
-import "github.com/vrnic/vrnic/devmodel/reg"
+import (
+	"sync"
+
+	"github.com/vrnic/vrnic/devmodel/grace"
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
 
 // Memory is guest memory. Load64 and Store64 are single ordered accesses to
 // an aligned word.
@@ -18,7 +23,7 @@ type LAN interface {
 	// EnableTxQueue follows a good Add Tx LAN Queue (0x0C30): the queue runs
 	// from head = tail = 0 with the context given in the command.
 	EnableTxQueue(id uint16, ctx [22]byte) error
-	// DisableTxQueue returns when no DMA of that queue can follow.
+	// DisableTxQueue stops the queue; no DMA of it follows after grace.
 	DisableTxQueue(id uint16)
 	// ResetQueues stops all LAN queues (0x02A4).
 	ResetQueues()
@@ -32,12 +37,17 @@ type Config struct {
 	PF    int       // physical function number, 0..7
 	Event func()    // raise the admin queue cause (PFINT_FW_CTL); may be nil
 	LAN   LAN       // may be nil in tests
+	EMPR  func()    // begin a reset of the embedded processor; may be nil
+
+	Grace grace.Source // tells when the data path is done with what was ended; nil: at once
+	Lock  sync.Locker  // the control lock
 }
 
 // Firmware is the management firmware of one physical function.
 type Firmware struct {
 	cfg Config
 
+	after       *grace.After // the rest of what the send queues hold
 	atq, mbxATQ sendQueue
 	arq         recvQueue
 	mbxARQ      ring // never used: there are no virtual functions to hear from
@@ -58,7 +68,7 @@ type Firmware struct {
 
 // New makes the firmware of one function, as after power-on: the link is up.
 func New(c Config) *Firmware {
-	f := &Firmware{cfg: c, flash: newFlash()}
+	f := &Firmware{cfg: c, flash: newFlash(), after: grace.NewAfter(c.Grace, c.Lock)}
 	f.atq = sendQueue{ring: ring{name: "PF_FW_ATQ"}, maxBuf: maxAdminBuf, commands: index(
 		genericCommands, capCommands, macCommands, portCommands, linkCommands, nvmCommands,
 		dcbCommands, ddpCommands, logCommands, unsupportedCommands,
@@ -81,10 +91,16 @@ func (f *Firmware) emit(e any) {
 	}
 }
 
+// Close drops what is under way, for good, and returns when nothing of it runs
+// any more. The caller does not hold the control lock.
+func (f *Firmware) Close() { f.after.Close() }
+
 // Reset drops what a reset of strength d ends.
 func (f *Firmware) Reset(d reg.Domain) {
 	// Any reset of the function: queues, locks, registrations, objects.
+	f.after.Drop()
 	f.atq.stopped, f.mbxATQ.stopped = false, false
+	f.atq.rung, f.mbxATQ.rung = false, false
 	f.arq.pending = nil
 	f.locks = locks{}
 	f.driver = DriverVersion{}

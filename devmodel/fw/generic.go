@@ -7,8 +7,11 @@ import "bytes"
 // maxAdminBuf is the longest command buffer (adminq.h:LIBIE_AQ_MAX_BUF_LEN).
 const maxAdminBuf = 4096
 
+// GetVersion is the opcode with which a driver begins with new firmware.
+const GetVersion = 0x0001
+
 var genericCommands = []command{
-	{op: 0x0001, name: "get_ver", run: (*Firmware).getVersion, source: "ice_common.c:ice_aq_get_fw_ver, ice_controlq.c:ice_aq_ver_check"},
+	{op: GetVersion, name: "get_ver", run: (*Firmware).getVersion, source: "ice_common.c:ice_aq_get_fw_ver, ice_controlq.c:ice_aq_ver_check"},
 	{op: 0x0002, name: "driver_ver", rd: true, run: (*Firmware).driverVersion, source: "ice_common.c:ice_aq_send_driver_ver"},
 	{op: 0x0003, name: "q_shutdown", run: (*Firmware).queueShutdown, source: "ice_common.c:ice_aq_q_shutdown"},
 	{op: 0x0008, name: "req_res", run: (*Firmware).requestResource, source: "ice_common.c:ice_aq_req_res"},
@@ -56,7 +59,8 @@ func (f *Firmware) queueShutdown(r *request) errno {
 
 // clearPF forgets the function's LAN side. The control queues, one of which
 // brought this command, and the locks stay.
-func (f *Firmware) clearPF(*request) errno {
+func (f *Firmware) clearPF(r *request) errno {
+	r.grace = true
 	if f.cfg.LAN != nil {
 		f.cfg.LAN.ResetQueues()
 	}

@@ -4,6 +4,9 @@ package fw
 
 var nvmCommands = []command{
 	{op: 0x0701, name: "nvm_read", minBuf: 1, run: (*Firmware).nvmRead, source: "ice_nvm.c:ice_aq_read_nvm, ice_read_flat_nvm"},
+	// New firmware is never pending; the reset that would load it is one all
+	// the same.
+	{op: 0x0709, name: "nvm_update_empr", run: (*Firmware).updateEMPR, source: "ice_nvm.c:ice_aq_nvm_update_empr", inferred: true},
 }
 
 const nvmFlashOnly = 1 << 7 // ICE_AQC_NVM_FLASH_ONLY
@@ -27,5 +30,11 @@ func (f *Firmware) nvmRead(r *request) errno {
 	}
 	f.flash.read(off, r.buf[:n])
 	r.n = n
+	return rcOK
+}
+
+// updateEMPR answers, and then the embedded processor begins anew.
+func (f *Firmware) updateEMPR(r *request) errno {
+	r.then = f.cfg.EMPR
 	return rcOK
 }

@@ -8,11 +8,11 @@ import "github.com/vrnic/vrnic/devmodel/reg"
 // firmware fills in or which belong to the blocks that it configures.
 func (f *Firmware) Registers() []reg.Row {
 	rows := f.atq.rows([5]uint32{0x00080000, 0x00080100, 0x00080200, 0x00080300, 0x00080400},
-		func() { f.serve(&f.atq) }, func() { f.atq.stopped = false })
+		func() { f.tailed(&f.atq) }, func() { f.resized(&f.atq) })
 	rows = append(rows, f.arq.rows([5]uint32{0x00080080, 0x00080180, 0x00080280, 0x00080380, 0x00080480},
 		f.deliver, f.arqResized)...)
 	rows = append(rows, f.mbxATQ.rows([5]uint32{0x0022e100, 0x0022e180, 0x0022e200, 0x0022e280, 0x0022e300},
-		func() { f.serve(&f.mbxATQ) }, nil)...)
+		func() { f.tailed(&f.mbxATQ) }, func() { f.resized(&f.mbxATQ) })...)
 	rows = append(rows, f.mbxARQ.rows([5]uint32{0x0022e380, 0x0022e400, 0x0022e480, 0x0022e500, 0x0022e580},
 		func() { f.indices(&f.mbxARQ) }, nil)...)
 	return append(rows, plainRegisters...)
@@ -59,7 +59,7 @@ var plainRegisters = []reg.Row{
 	{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_QUANTA", Offset: 0x001e36e0, N: 9, Stride: 32, Reset: 0xffff, Mask: 0xffff, Domain: reg.GLOBR, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
 	{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER", Offset: 0x001e3800, N: 9, Stride: 32, Reset: 0x7fff, Mask: 0xffff, Domain: reg.GLOBR, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
 
-	{Name: "PFQF_FD_ENA", Offset: 0x0043a000, Mask: 1, Source: "ice_common.c:ice_init_hw"},
+	{Name: "PFQF_FD_ENA", Offset: 0x0043a000, Mask: 1, Domain: reg.CORER, Source: "ice_common.c:ice_init_hw"},
 	{Name: "PFQF_FD_SIZE", Offset: 0x00460100, Access: reg.RO, Source: "ice_main.c:ice_rebuild"},
 	// Guaranteed and best-effort filters. Not zero: a function with none is
 	// left half set up (ice_lib.c:ice_vsi_alloc).

@@ -134,6 +134,7 @@ func addQsets(f *Firmware, r *request) errno {
 func disableTxQueues(f *Firmware, r *request) errno {
 	p := r.p()
 	le.PutUint32(p[4:], 0) // blocked_cgds
+	r.grace = true
 	var done [2]byte
 	return batch(r.buf, uint16(p[1]), done[:], disItemHeader, func(b []byte) (int, errno) {
 		n := int(b[4])

@@ -24,7 +24,6 @@ var unsupportedCommands = []command{
 	{op: 0x0703, name: "nvm_write"},
 	{op: 0x0706, name: "nvm_checksum"},
 	{op: 0x0707, name: "nvm_write_activate"},
-	{op: 0x0709, name: "nvm_update_empr"},
 	{op: 0x070a, name: "nvm_pkg_data"},
 	{op: 0x070b, name: "nvm_pass_component_tbl"},
 	{op: 0x0a00, name: "lldp_get_mib"},

@@ -615,8 +615,7 @@ func TestFailures(t *testing.T) {
 			x.ring()
 			b.drain()
 			x.modify(qp.Error)
-			b.ok(b.table.Halt(2))
-			sq, _, err := b.table.Flush(qp.FlushArgs{ID: 2, SQ: true, RQ: true, SQCodes: &qp.Codes{Major: 1, Minor: 8}})
+			sq, _, err := flush(b.table, qp.FlushArgs{ID: 2, SQ: true, RQ: true, SQCodes: &qp.Codes{Major: 1, Minor: 8}})
 			b.ok(err)
 			flushed := b.cqes[2]
 			if !sq || len(flushed) != 1 || !flushed[0].Error || flushed[0].Minor != 8 || flushed[0].WQE != tt.wqe {
@@ -625,7 +624,7 @@ func TestFailures(t *testing.T) {
 			if v, _ := b.mem.Load64(x.base + shadowAt); uint32(v) != x.sqNext {
 				t.Errorf("HW_SQ_TAIL %d, want %d", v, x.sqNext)
 			}
-			if sq, rq, err := b.table.Flush(qp.FlushArgs{ID: 2, SQ: true, RQ: true}); sq || rq || err != nil {
+			if sq, rq, err := flush(b.table, qp.FlushArgs{ID: 2, SQ: true, RQ: true}); sq || rq || err != nil {
 				t.Errorf("second flush: %t %t %v", sq, rq, err)
 			}
 		})
@@ -641,9 +640,8 @@ func TestFlushOfMessageInProgress(t *testing.T) {
 	x.ring()
 	b.engine.Drain(2) // one step of each
 	y.modify(qp.Error)
-	b.ok(b.table.Halt(5))
 	before := b.read(data+0x20000, 0x50000)
-	_, rq, err := b.table.Flush(qp.FlushArgs{ID: 5, SQ: true, RQ: true})
+	_, rq, err := flush(b.table, qp.FlushArgs{ID: 5, SQ: true, RQ: true})
 	b.ok(err)
 	if !rq {
 		t.Error("nothing flushed")
@@ -659,7 +657,7 @@ func TestPayloadOfEndedQP(t *testing.T) {
 	for name, end := range map[string]func(*bench, *side){
 		"ERROR":   func(b *bench, x *side) { x.modify(qp.Error) },
 		"destroy": func(b *bench, x *side) { b.ok(b.table.Destroy(x.id)) },
-		"halt":    func(b *bench, x *side) { b.ok(b.table.Halt(x.id)) },
+		"halt":    func(b *bench, x *side) { _, err := b.table.Halt(qp.FlushArgs{ID: x.id, SQ: true}); b.ok(err) },
 		"reset":   func(b *bench, x *side) { b.table.Reset(0) },
 	} {
 		b, x, _ := connected(t)

@@ -23,12 +23,32 @@ type FlushArgs struct {
 	SQCodes, RQCodes *Codes
 }
 
+// FlushLimit is how many slots one call of Flush.Run looks at; a ring has up to
+// 131072.
+const FlushLimit = 4096
+
+// Flush is a flush under way.
+type Flush struct {
+	args FlushArgs
+	qp   *QP
+	// What is to be walked still; sq first.
+	sq, rq walk
+}
+
+// walk is a flush of one queue.
+type walk struct {
+	todo   bool
+	begun  bool
+	left   uint32 // slots not looked at, once around
+	oldest oldest
+}
+
 // Halt is the first half of a flush: nothing of the QP's is sent or taken any
-// more. Others may still copy for it until grace; then comes Flush.
-func (t *Table) Halt(id uint32) error {
-	q, err := t.find(id)
+// more. Others may still copy for it until grace; then comes Run.
+func (t *Table) Halt(a FlushArgs) (*Flush, error) {
+	q, err := t.find(a.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -37,33 +57,34 @@ func (t *Table) Halt(id uint32) error {
 		t.emit(FlushOutsideError{QP: q.id, State: q.state})
 	}
 	q.disown()
-	return nil
+	return &Flush{args: a, qp: q, sq: walk{todo: a.SQ, left: q.sq.slots}, rq: walk{todo: a.RQ, left: q.rq.slots}}, nil
 }
 
-// Flush ends everything posted on the selected queues of a QP and tells of
-// which queues there was something. For each of them one error CQE is
-// written, for the oldest WQE.
-func (t *Table) Flush(a FlushArgs) (sq, rq bool, err error) {
-	q, err := t.find(a.ID)
-	if err != nil {
-		return false, false, err
-	}
+// Run ends what is posted on the selected queues of the QP, FlushLimit slots at
+// a time: it is called until it is done. For each queue with something posted
+// one error CQE is written, for the oldest WQE.
+func (f *Flush) Run() (done bool, err error) {
+	q := f.qp
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sq.forget()
 	q.rq.forget()
-	if a.SQ {
-		if sq, err = q.flushSQ(a.SQCodes); err != nil {
-			return false, false, err
+	budget := uint32(FlushLimit)
+	if f.sq.todo {
+		if err := q.flushSQ(&f.sq, &budget, f.args.SQCodes); err != nil || f.sq.todo {
+			return false, err
 		}
 	}
-	if a.RQ {
-		if rq, err = q.flushRQ(a.RQCodes); err != nil {
-			return sq, false, err
+	if f.rq.todo {
+		if err := q.flushRQ(&f.rq, &budget, f.args.RQCodes); err != nil || f.rq.todo {
+			return false, err
 		}
 	}
-	return sq, rq, nil
+	return true, nil
 }
+
+// Found tells on which queues there was something.
+func (f *Flush) Found() (sq, rq bool) { return f.sq.oldest.found, f.rq.oldest.found }
 
 // oldest is the WQE a flush reports.
 type oldest struct {
@@ -74,56 +95,61 @@ type oldest struct {
 
 // flushSQ drops WQEs in work and those posted. Every quantum of a send WQE
 // ends with a valid bit, so the ring is walked by quanta.
-func (q *QP) flushSQ(codes *Codes) (bool, error) {
-	var o oldest
-	if q.ep != nil {
-		if w := q.ep.Oldest(); w != nil {
-			o = oldest{true, w.Index, w.Op}
+func (q *QP) flushSQ(w *walk, budget *uint32, codes *Codes) error {
+	if !w.begun && q.ep != nil {
+		if o := q.ep.Oldest(); o != nil {
+			w.oldest = oldest{true, o.Index, o.Op}
 		}
 		q.ep.Drop()
 	}
-	err := q.table.drop(&q.sq, func(h uint64) {
-		if op := uint8(bits(h, 37, 32)); !o.found && op != opNOP {
-			o = oldest{true, q.sq.next, op}
+	err := q.table.drop(&q.sq, w, budget, func(h uint64) {
+		if op := uint8(bits(h, 37, 32)); !w.oldest.found && op != opNOP {
+			w.oldest = oldest{true, q.sq.next, op}
 		}
 	})
-	if err != nil {
-		return false, fmt.Errorf("flush of QP %d: %w", q.id, err)
-	}
 	// Older drivers do not ring the doorbell while this lags.
-	if q.tail != q.sq.next {
-		if err := q.storeTail(); err != nil {
-			return false, fmt.Errorf("flush of QP %d: %w", q.id, err)
-		}
+	if err == nil && !w.todo && q.tail != q.sq.next {
+		err = q.storeTail()
 	}
-	if !o.found {
-		return false, nil
+	if err != nil {
+		return fmt.Errorf("flush of QP %d: %w", q.id, err)
 	}
-	return true, q.postFlushed(q.sendCQ, o, true, codes)
+	if w.todo || !w.oldest.found {
+		return nil
+	}
+	return q.postFlushed(q.sendCQ, w.oldest, true, codes)
 }
 
 // flushRQ drops the receive WQE in work and those posted. Trailing quanta of
 // a receive WQE may hold anything, so the ring is walked by WQEs.
-func (q *QP) flushRQ(codes *Codes) (bool, error) {
-	o := oldest{found: q.receiving, index: q.receive}
-	q.receiving = false
-	err := q.table.drop(&q.rq, func(uint64) {
-		if !o.found {
-			o = oldest{true, q.rq.next * (q.rq.stride / quantum), 0}
+func (q *QP) flushRQ(w *walk, budget *uint32, codes *Codes) error {
+	if !w.begun {
+		w.oldest = oldest{found: q.receiving, index: q.receive}
+		q.receiving = false
+	}
+	err := q.table.drop(&q.rq, w, budget, func(uint64) {
+		if !w.oldest.found {
+			w.oldest = oldest{true, q.rq.next * (q.rq.stride / quantum), 0}
 		}
 	})
 	if err != nil {
-		return false, fmt.Errorf("flush of QP %d: %w", q.id, err)
+		return fmt.Errorf("flush of QP %d: %w", q.id, err)
 	}
-	if !o.found {
-		return false, nil
+	if w.todo || !w.oldest.found {
+		return nil
 	}
-	return true, q.postFlushed(q.recvCQ, o, false, codes)
+	return q.postFlushed(q.recvCQ, w.oldest, false, codes)
 }
 
-// drop walks over all posted slots, at most once around.
-func (t *Table) drop(r *queue, f func(header uint64)) error {
-	for range r.slots {
+// drop walks over posted slots, at most once around and as far as the budget
+// goes.
+func (t *Table) drop(r *queue, w *walk, budget *uint32, f func(header uint64)) error {
+	w.begun = true
+	for ; w.left > 0; w.left-- {
+		if *budget == 0 {
+			return nil
+		}
+		*budget--
 		_, h, posted, err := t.header(r)
 		if err != nil {
 			return err
@@ -134,6 +160,7 @@ func (t *Table) drop(r *queue, f func(header uint64)) error {
 		f(h)
 		r.advance(1)
 	}
+	w.todo = false
 	return nil
 }
 

@@ -140,10 +140,10 @@ type QP struct {
 	// Read by other QPs' steps, without mu.
 	address atomic.Pointer[address]
 	owner   owner
+	dead    atomic.Bool // destroyed, or its function reset
 
 	mu     sync.Mutex
 	state  State
-	dead   bool // destroyed, or its function reset
 	ctx    Context
 	shadow uint64 // guest address of the doorbell shadow area
 	paused bool   // SUSPEND_QP
@@ -208,28 +208,31 @@ func New(c Config) *Table {
 	return &Table{cfg: c, emit: c.Emit, qps: map[uint32]*QP{}}
 }
 
-// Reset ends every QP. When it returns no step of any of them touches memory
-// any more.
+// Reset ends every QP and waits for none: what their steps have begun is over
+// after grace.
 func (t *Table) Reset(reg.Domain) {
 	for id := range t.qps {
-		t.unlink(id)
+		q := t.unlink(id)
+		if q.mu.TryLock() {
+			q.stop()
+			q.mu.Unlock()
+		} else {
+			q.task.Schedule() // the step that runs may set a deadline yet
+		}
+		q.inbox.close(nil)
 	}
 	t.counters.reset()
 }
 
-// unlink makes a QP unreachable and ends it. When it returns, the QP's own
-// steps do nothing any more.
-func (t *Table) unlink(id uint32) {
+// unlink makes a QP unreachable: no step of it that begins from then on does
+// anything.
+func (t *Table) unlink(id uint32) *QP {
 	q := t.qps[id]
 	delete(t.qps, id)
 	t.pages[id/pageQPs].Load()[id%pageQPs].Store(nil)
-	q.mu.Lock()
-	q.dead = true
+	q.dead.Store(true)
 	q.disown()
-	q.stop()
-	q.count()
-	q.mu.Unlock()
-	q.inbox.close(nil)
+	return q
 }
 
 // lookup finds a QP from any goroutine.
@@ -348,7 +351,12 @@ func (t *Table) Destroy(id uint32) error {
 	if _, err := t.find(id); err != nil {
 		return err
 	}
-	t.unlink(id)
+	q := t.unlink(id)
+	q.mu.Lock()
+	q.stop()
+	q.count()
+	q.mu.Unlock()
+	q.inbox.close(nil)
 	return nil
 }
 
@@ -378,6 +386,9 @@ func (t *Table) Raise(id uint32, code uint16, source uint8) error {
 
 // raise tells the driver of an event. The caller holds mu.
 func (q *QP) raise(code uint16, source uint8, index uint32) {
+	if q.dead.Load() {
+		return
+	}
 	q.table.cfg.Queues.AE(event.AE{Code: code, Source: source, Context: q.ctx.CompletionContext(), ID: q.id,
 		WQE: uint16(index), State: uint8(q.state)})
 }

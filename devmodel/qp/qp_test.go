@@ -318,18 +318,33 @@ func TestCreateRefused(t *testing.T) {
 // post writes the header of a WQE, or the last word of a further quantum.
 func (b *bench) post(at uint64, header uint64) { b.ok(b.mem.Store64(at+24, header)) }
 
+// flush is a flush from its beginning to its end.
+func flush(t *qp.Table, a qp.FlushArgs) (sq, rq bool, err error) {
+	f, err := t.Halt(a)
+	if err != nil {
+		return false, false, err
+	}
+	for done := false; !done; {
+		if done, err = f.Run(); err != nil {
+			return false, false, err
+		}
+	}
+	sq, rq = f.Found()
+	return sq, rq, nil
+}
+
 func TestFlush(t *testing.T) {
 	b := newBench(t)
 	b.create(3, qp.RoCERC)
 	b.ok(b.modify(3, qp.Error, context()))
-	flush := func(a qp.FlushArgs) (sq, rq bool) {
+	all := func(a qp.FlushArgs) (sq, rq bool) {
 		t.Helper()
 		a.ID = 3
-		sq, rq, err := b.table.Flush(a)
+		sq, rq, err := flush(b.table, a)
 		b.ok(err)
 		return sq, rq
 	}
-	if s, r := flush(qp.FlushArgs{SQ: true, RQ: true}); s || r || len(b.cqes) != 0 {
+	if s, r := all(qp.FlushArgs{SQ: true, RQ: true}); s || r || len(b.cqes) != 0 {
 		t.Fatalf("empty queues: %t %t %v", s, r, b.cqes)
 	}
 
@@ -343,7 +358,7 @@ func TestFlush(t *testing.T) {
 		b.post(rq+64*i, valid)
 		b.post(rq+64*i+32, i<<63)
 	}
-	s, r := flush(qp.FlushArgs{SQ: true, RQ: true, SQCodes: &qp.Codes{Major: 1, Minor: 8}})
+	s, r := all(qp.FlushArgs{SQ: true, RQ: true, SQCodes: &qp.Codes{Major: 1, Minor: 8}})
 	if !s || !r {
 		t.Errorf("flushed %t %t, want both", s, r)
 	}
@@ -363,10 +378,10 @@ func TestFlush(t *testing.T) {
 	for i := uint64(3); i < 8; i++ {
 		b.post(rq+64*i, valid)
 	}
-	flush(qp.FlushArgs{RQ: true})
+	all(qp.FlushArgs{RQ: true})
 	b.post(rq, 0)
 	b.post(rq+64, 0)
-	flush(qp.FlushArgs{RQ: true})
+	all(qp.FlushArgs{RQ: true})
 	var index []uint16
 	for _, e := range b.cqes[4] {
 		index = append(index, e.WQE)
@@ -377,7 +392,7 @@ func TestFlush(t *testing.T) {
 	if i := b.table.QPs()[0].RQ; i.Next != 2 || i.Polarity != 0 {
 		t.Errorf("receive ring: %+v", i)
 	}
-	if s, r := flush(qp.FlushArgs{SQ: true, RQ: true}); s || r {
+	if s, r := all(qp.FlushArgs{SQ: true, RQ: true}); s || r {
 		t.Errorf("nothing new, but flushed %t %t", s, r)
 	}
 }
@@ -392,7 +407,7 @@ func TestFlushOfFullRing(t *testing.T) {
 	for i := range uint64(8) {
 		b.post(rq+64*i, 1<<63)
 	}
-	if _, r, err := b.table.Flush(qp.FlushArgs{ID: 3, RQ: true}); err != nil || !r || len(b.cqes[4]) != 1 {
+	if _, r, err := flush(b.table, qp.FlushArgs{ID: 3, RQ: true}); err != nil || !r || len(b.cqes[4]) != 1 {
 		t.Errorf("%t %v %v", r, err, b.cqes)
 	}
 }
@@ -434,11 +449,11 @@ func TestDatagramsAreNotSent(t *testing.T) {
 
 func TestAbsentQP(t *testing.T) {
 	b := newBench(t)
-	_, _, flush := b.table.Flush(qp.FlushArgs{ID: 3, SQ: true})
+	_, _, flushed := flush(b.table, qp.FlushArgs{ID: 3, SQ: true})
 	for name, err := range map[string]error{
 		"MODIFY_QP":  b.modify(3, qp.Error, context()),
 		"DESTROY_QP": b.table.Destroy(3),
-		"FLUSH_WQES": flush,
+		"FLUSH_WQES": flushed,
 		"SUSPEND_QP": b.table.Suspend(3),
 		"RESUME_QP":  b.table.Resume(3, 0),
 		"GEN_AE":     b.table.Raise(3, 1, 1),

@@ -41,7 +41,7 @@ type owner struct {
 func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dead || q.ep == nil {
+	if q.dead.Load() || q.ep == nil {
 		q.rest(s)
 		return false
 	}
@@ -63,15 +63,19 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 		again = q.ep.Progress()
 		q.drained()
 	}
+	q.shard = nil
+	if q.dead.Load() {
+		return true // ended meanwhile: rest
+	}
 	q.task.SetDeadline(q.ep.Deadline())
 	q.count()
-	q.shard = nil
 	return again || !q.inbox.empty()
 }
 
 // rest is the step of a QP without a connection.
 func (q *QP) rest(s *engine.Shard) {
-	if q.dead {
+	if q.dead.Load() {
+		q.stop()
 		q.inbox.close(s)
 		return
 	}

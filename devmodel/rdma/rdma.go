@@ -6,8 +6,8 @@
 //
 // Contract: one control lock per device is held by the caller around every
 // method but Close and every register handler. Data moves on the shards of an
-// engine, outside that lock. Only a reset blocks, until the data path is done
-// with what it ended. Interrupt causes are fired and forgotten, from any
+// engine, outside that lock. No method waits for it: what a reset ended is out
+// of use after grace. Interrupt causes are fired and forgotten, from any
 // goroutine, after the entries they announce are in guest memory.
 package rdma
 
@@ -17,6 +17,7 @@ import (
 	"github.com/vrnic/vrnic/devmodel/cqp"
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/mr"
@@ -49,8 +50,8 @@ type Config struct {
 	Engine  *engine.Engine // runs the QPs; nil: a manual one, for tests of the control plane
 	Timing  qp.Timing      // zero value: qp.DefaultTiming
 
-	Grace cqp.Grace   // tells when the data path is done; nil: that of Engine
-	Lock  sync.Locker // the control lock
+	Grace grace.Source // tells when the data path is done; nil: that of Engine
+	Lock  sync.Locker  // the control lock
 
 	Profile hmc.Profile // zero value: hmc.SmallGuest
 }
@@ -62,7 +63,6 @@ type Engine struct {
 	qps    *qp.Table
 	mrs    *mr.Table
 	cqp    *cqp.CQP
-	grace  cqp.Grace
 }
 
 // New makes an engine as it is after a reset.
@@ -73,7 +73,7 @@ func New(c Config) *Engine {
 	if c.Grace == nil {
 		c.Grace = c.Engine.Grace()
 	}
-	e := &Engine{grace: c.Grace}
+	e := &Engine{}
 	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, PF: c.PF, Profile: c.Profile})
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
 	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
@@ -104,14 +104,14 @@ func (e *Engine) Registers() []reg.Row {
 }
 
 // Reset ends every object: all of the engine's state is the function's and
-// does not survive even the weakest reset. No DMA follows.
+// does not survive even the weakest reset. No DMA follows after grace, and
+// nothing made later meets what has begun before.
 func (e *Engine) Reset(d reg.Domain) {
 	e.cqp.Reset(d)
 	e.qps.Reset(d)
 	e.mrs.Reset(d)
 	e.queues.Reset(d)
 	e.hmc.Reset(d)
-	e.grace.Wait()
 }
 
 // Close ends the engine's goroutines. The caller does not hold the control

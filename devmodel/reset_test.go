@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devmodel
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/reg"
+)
+
+// resets is every way to reset a card, and how strong each is.
+var resets = []struct {
+	name string
+	dom  reg.Domain
+	do   func(c *card)
+}{
+	{"PFR", reg.PFR, func(c *card) { c.wr(pfgenCtrl, c.rd(pfgenCtrl)|1) }},
+	{"FLR", reg.FLR, func(c *card) {
+		if err := c.WriteRegion(configRegion, pcieDevCtl, []byte{0, 0x80}); err != nil {
+			c.t.Fatal(err)
+		}
+	}},
+	{"CORER", reg.CORER, func(c *card) { c.wr(rtrig, 1) }},
+	{"GLOBR", reg.GLOBR, func(c *card) { c.wr(rtrig, 2) }},
+	{"EMPR", reg.EMPR, func(c *card) { c.wr(rtrig, 4) }},
+	{"CORER of another function", reg.CORER, func(c *card) { c.GlobalReset(reg.CORER) }},
+	{"device reset", reg.POR, func(c *card) { c.Reset() }},
+	{"new client", reg.POR, func(c *card) { c.Detach(); c.attach() }},
+}
+
+// witnesses are registers and the weakest reset that clears them, by what is
+// known of hardware and not by the table.
+var witnesses = map[string]reg.Domain{
+	"QRX_CTRL(3)": reg.PFR, "PF_MBX_ATQLEN": reg.PFR, "PF_MBX_ARQLEN": reg.PFR, "PF_SB_ATQLEN": reg.PFR, "PF_SB_ARQLEN": reg.PFR,
+	"PF_FW_ATQLEN": reg.PFR, "PFPE_CCQPHIGH": reg.PFR, "VSIQF_FD_CNT(5)": reg.PFR, "PFINT_OICR_ENA": reg.PFR, "GLINT_DYN_CTL(4)": reg.PFR,
+	"QRX_CONTEXT(0,7)": reg.CORER, "QRX_TAIL(3)": reg.CORER, "QRXFLXP_CNTXT(9)": reg.CORER, "QTX_COMM_DBELL(5)": reg.CORER,
+	"VSIQF_PE_CTL1(1)": reg.CORER, "PFQF_FD_ENA": reg.CORER, "PFGEN_CTRL": reg.CORER,
+	"PFPM_APM": reg.POR, "PFPM_WUFC": reg.POR,
+}
+
+// changed lists the registers that differ from their reset value.
+func (c *card) changed() map[string]uint32 {
+	m := map[string]uint32{}
+	vals, err := c.Registers("")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, v := range vals {
+		m[v.Name] = v.Value
+	}
+	return m
+}
+
+// dirtyAll writes some elements of every row, and returns the rows of those
+// that changed.
+func (c *card) dirtyAll() map[string]*reg.Row {
+	owner := map[string]*reg.Row{}
+	for _, r := range c.regs.Rows() {
+		n, m := max(r.N, 1), max(r.M, 1)
+		for i := range n * m {
+			name := r.Name
+			switch {
+			case m > 1:
+				name = fmt.Sprintf("%s(%d,%d)", r.Name, i/m, i%m)
+			case n > 1:
+				name = fmt.Sprintf("%s(%d)", r.Name, i)
+			}
+			owner[name] = &r
+			if i > 10 && i < n*m-1 || r.Name == "GLGEN_RTRIG" {
+				continue
+			}
+			off := r.Offset + uint32(i)*r.Stride
+			if m > 1 {
+				off = r.Offset + uint32(i/m)*r.Stride + uint32(i%m)*r.Stride2
+			}
+			v := uint32(0x5A5A5A5B)
+			switch r.Name {
+			case "PFGEN_CTRL":
+				v = 2
+			case "GLINT_DYN_CTL":
+				v = 0x40000001 // an interrupt enabled
+			}
+			c.wr(uint64(off), v)
+		}
+	}
+	return owner
+}
+
+// Each reset puts back exactly the registers of its own domain and of the
+// weaker ones.
+func TestResetDomains(t *testing.T) {
+	for _, x := range resets {
+		t.Run(x.name, func(t *testing.T) {
+			clock := &engine.ManualClock{}
+			c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
+			owner := c.dirtyAll()
+			before := c.changed()
+			dirty := map[string]bool{}
+			for name := range before {
+				dirty[owner[name].Name] = true
+			}
+			for _, r := range c.regs.Rows() {
+				if r.Access == reg.RW && r.Write == nil && r.Read == nil && !dirty[r.Name] {
+					t.Errorf("%s cannot be made dirty", r.Name)
+				}
+			}
+			x.do(c)
+			clock.Advance(globalResetTime)
+			after := c.changed()
+			for name, v := range before {
+				row := owner[name]
+				got, differs := after[name]
+				switch {
+				case name == "PFINT_OICR" || name == "GLGEN_RSTAT": // tell of the reset
+				case row.Domain <= x.dom && differs:
+					t.Errorf("%s, of domain %v, still reads %#x", name, row.Domain, got)
+				case row.Domain > x.dom && got != v:
+					t.Errorf("%s, of domain %v, reads %#x, had %#x", name, row.Domain, got, v)
+				}
+			}
+			for name, v := range after {
+				if _, had := before[name]; !had && name != "PFINT_OICR" && name != "GLGEN_RSTAT" {
+					t.Errorf("%s = %#x came with the reset", name, v)
+				}
+			}
+			for name, dom := range witnesses {
+				if _, had := before[name]; !had {
+					t.Errorf("%s was not dirty", name)
+				}
+				if _, has := after[name]; has == (dom <= x.dom) {
+					t.Errorf("%s is cleared %t by %s", name, !has, x.name)
+				}
+			}
+		})
+	}
+}
+
+// A driver rebuilds only if it sees the GRST cause with a reset type, by the
+// interrupt set-up that the reset takes away; then it polls for the end.
+func TestGlobalReset(t *testing.T) {
+	for trigger, kind := range map[uint32]uint32{1: 1, 2: 2, 4: 3, 7: 3} {
+		clock := &engine.ManualClock{}
+		c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
+		c.dirty()
+		c.wr(rtrig, trigger)
+		if !slices.Equal(c.sent, []int{0}) {
+			t.Errorf("trigger %d: messages %v", trigger, c.sent)
+		}
+		if got := c.rd(rstat); got != kind<<2|1 {
+			t.Errorf("trigger %d: GLGEN_RSTAT = %#x, want type %d and in reset", trigger, got, kind)
+		}
+		if got := c.rd(nvmULD); got&0x73B == 0x73B {
+			t.Errorf("trigger %d: GLNVM_ULD = %#x during the reset", trigger, got)
+		}
+		c.wr(qrxCtrl, 1)
+		c.wr(dynCtl0, 0x1B)
+		c.wr(fwATQLen, 1<<31|64)
+		clock.Advance(globalResetTime - 1)
+		if got := c.rd(rstat) & 3; got != 1 {
+			t.Errorf("trigger %d: DEVSTATE = %d before its time", trigger, got)
+		}
+		clock.Advance(1)
+		if got := c.rd(oicr); got != 1<<20 {
+			t.Errorf("trigger %d: PFINT_OICR = %#x, want GRST", trigger, got)
+		}
+		for name, want := range map[uint64]uint32{rstat: kind << 2, rtrig: 0, nvmULD: 0x73B, qrxCtrl: 0, dynCtl0: 0, fwATQLen: 0} {
+			if got := c.rd(name); got != want {
+				t.Errorf("trigger %d: register %#x = %#x, want %#x", trigger, name, got, want)
+			}
+		}
+		c.wr(qrxCtrl, 1)
+		if c.rd(qrxCtrl) == 0 {
+			t.Errorf("trigger %d: no writes taken after the reset", trigger)
+		}
+	}
+}
+
+func TestResetsDuringAGlobalReset(t *testing.T) {
+	for _, x := range []struct {
+		name        string
+		do          func(c *card)
+		rstat, then uint32 // at once, and 50 ms before the end of one that began anew
+	}{
+		{"weaker", func(c *card) { c.GlobalReset(reg.CORER) }, 2<<2 | 1, 2 << 2},
+		{"same", func(c *card) { c.wr(rtrig, 2) }, 2<<2 | 1, 2 << 2},
+		{"stronger", func(c *card) { c.wr(rtrig, 4) }, 3<<2 | 1, 3<<2 | 1},
+		{"PFR", func(c *card) { c.wr(pfgenCtrl, 1) }, 2<<2 | 1, 2 << 2},
+		{"FLR", resets[1].do, 2<<2 | 1, 2 << 2},
+		{"device reset", func(c *card) { c.Reset() }, 0, 0},
+		{"new client", func(c *card) { c.Detach(); c.attach() }, 0, 0},
+	} {
+		clock := &engine.ManualClock{}
+		c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
+		c.wr(rtrig, 2)
+		clock.Advance(globalResetTime / 2)
+		x.do(c)
+		if got := c.rd(rstat); got != x.rstat {
+			t.Errorf("%s: GLGEN_RSTAT = %#x, want %#x", x.name, got, x.rstat)
+		}
+		clock.Advance(globalResetTime / 2)
+		if got := c.rd(rstat); got != x.then {
+			t.Errorf("%s: GLGEN_RSTAT = %#x later, want %#x", x.name, got, x.then)
+		}
+		clock.Advance(globalResetTime)
+		if got := c.rd(rstat) & 3; got != 0 {
+			t.Errorf("%s: DEVSTATE = %d at the end", x.name, got)
+		}
+	}
+}
+
+// A card may go while it is in reset.
+func TestCloseDuringAGlobalReset(t *testing.T) {
+	for range 20 {
+		d := New(Config{})
+		d.GlobalReset(reg.EMPR)
+		d.Close()
+	}
+}
+
+// busy keeps the data path inside a step until the function it returns is
+// called.
+func (c *card) busy() (end func()) {
+	b := &blocker{in: make(chan struct{}), out: make(chan struct{})}
+	b.task.Init(c.engine, b, 0)
+	b.task.Schedule()
+	<-b.in
+	return func() { close(b.out) }
+}
+
+type blocker struct {
+	task    engine.Task
+	in, out chan struct{}
+}
+
+func (b *blocker) Step(*engine.Shard) bool {
+	close(b.in)
+	<-b.out
+	return false
+}
+
+// until waits for a condition that other goroutines bring about.
+func (c *card) until(what string, f func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// PFSWR reads 1 while the data path is not done with what the reset ended, and
+// nobody waits for that.
+func TestFunctionResetWaitsForTheDataPath(t *testing.T) {
+	c := newCard(t)
+	c.wr(pfgenCtrl, 1)
+	if got := c.rd(pfgenCtrl); got != 0 {
+		t.Errorf("PFGEN_CTRL = %#x after the reset of a quiet function", got)
+	}
+	end := c.busy()
+	c.wr(qrxCtrl, 1)
+	for range 2 { // the second one while the first is under way
+		c.wr(pfgenCtrl, 1)
+		if got := c.rd(pfgenCtrl); got != 1 {
+			t.Errorf("PFGEN_CTRL = %#x during a step", got)
+		}
+	}
+	if got := c.rd(qrxCtrl); got != 0 {
+		t.Error("a queue survived")
+	}
+	end()
+	c.until("PFSWR is 0", func() bool { return c.rd(pfgenCtrl) == 0 })
+}
+
+// A global reset ends when the data path is done, too.
+func TestGlobalResetWaitsForTheDataPath(t *testing.T) {
+	clock := &engine.ManualClock{}
+	c := newCardOn(t, engine.Config{Clock: clock})
+	end := c.busy()
+	c.wr(rtrig, 1)
+	clock.Advance(globalResetTime)
+	if got := c.rd(rstat); got != 1<<2|1 {
+		t.Errorf("GLGEN_RSTAT = %#x during a step", got)
+	}
+	end()
+	c.until("DEVSTATE is 0", func() bool { return c.rd(rstat) == 1<<2 })
+}
+
+// What is to be waited for is told once, by whoever asks after the call.
+func TestSettle(t *testing.T) {
+	master := func(on byte) func(*card) {
+		return func(c *card) {
+			if err := c.WriteRegion(configRegion, command, []byte{on, 0}); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	for _, x := range []struct {
+		name string
+		do   func(c *card)
+		wait bool
+	}{
+		{"device reset", func(c *card) { c.Reset() }, true},
+		{"FLR", resets[1].do, true},
+		{"bus mastering off", master(0), true},
+		{"bus mastering on", master(4), false},
+		{"unmap of nothing", func(c *card) { c.UnmapAllDMA() }, false},
+	} {
+		c := newCard(t)
+		master(4)(c)
+		if c.Settle() != nil {
+			t.Errorf("%s: something to wait for at first", x.name)
+		}
+		end := c.busy()
+		x.do(c)
+		wait := c.Settle()
+		if (wait != nil) != x.wait {
+			t.Errorf("%s: to be waited for %t", x.name, wait != nil)
+		}
+		if c.Settle() != nil {
+			t.Errorf("%s: told twice", x.name)
+		}
+		done := make(chan struct{})
+		if wait != nil {
+			go func() { wait(); close(done) }()
+			select {
+			case <-done:
+				t.Errorf("%s: settled during the step", x.name)
+			default:
+			}
+			end()
+			<-done
+			continue
+		}
+		end()
+	}
+}
+
+// Detach waits itself.
+func TestDetachWaits(t *testing.T) {
+	c := newCard(t)
+	end := c.busy()
+	done := make(chan struct{})
+	go func() { c.Detach(); close(done) }()
+	c.until("a new life", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.Contains(c.events, any(Reset{reg.POR}))
+	})
+	select {
+	case <-done:
+		t.Error("detached during the step")
+	default:
+	}
+	end()
+	<-done
+}
