@@ -21,11 +21,18 @@ import (
 const QEMUCapabilities = `{"capabilities": {"pgsizes": 4096, "max_msg_fds": 16, "max_dma_maps": 65535, ` +
 	`"max_data_xfer_size": 1048576, "migration": {"max_bitmap_size": 268435456, "pgsize": 4096}, "write_multiple": true}}`
 
+// TwinCapabilities is QEMUCapabilities with the offer of a twin socket, which QEMU
+// does not make.
+const TwinCapabilities = `{"capabilities": {"pgsizes": 4096, "max_msg_fds": 16, "max_dma_maps": 65535, ` +
+	`"max_data_xfer_size": 1048576, "twin_socket": {"supported": true}, "write_multiple": true}}`
+
 const (
 	// replyTimeout is QEMU's default (hw/vfio-user/pci.c, x-msg-timeout).
 	replyTimeout = 5 * time.Second
 	// defaultMsgFDs is what QEMU takes for max_msg_fds when the server is silent.
 	defaultMsgFDs = 8
+	// maxQueued is the most commands of the server that may wait for an answer.
+	maxQueued = 256
 	// multiMax is the most writes QEMU packs into one REGION_WRITE_MULTI.
 	multiMax = 200
 )
@@ -34,6 +41,9 @@ const (
 type ClientOptions struct {
 	Timeout      time.Duration // for a reply; 0 means 5 s
 	Capabilities string        // JSON text of VERSION; "" means QEMUCapabilities
+	NoJSON       bool          // VERSION has numbers only
+	Minor        uint16        // version; QEMU's is 0
+	NarrowDMA    bool          // DMA_READ and DMA_WRITE as QEMU 10 has them, with a count of 32 bits
 }
 
 // Client talks to a server as QEMU does, and is stricter: what QEMU would
@@ -42,11 +52,26 @@ type ClientOptions struct {
 // Its methods are safe for concurrent use. As in QEMU only one region access
 // waits for its reply at a time. An error reply is an error that wraps the
 // [syscall.Errno] of the server.
+//
+// It answers DMA_READ and DMA_WRITE for the memory that it has mapped, and as in
+// QEMU it does so only while none of its own commands waits for a reply: a server
+// that needs the answer before it can reply runs into the time-out. Messages that
+// come over a twin socket are answered at once.
 type Client struct {
 	conn    *net.UnixConn
 	timeout time.Duration
+	opts    ClientOptions
 	info    DeviceInfo
-	server  serverLimits
+	server  limits
+
+	memory   clientMemory
+	commands chan serverCommand // for mainLoop
+	twin     *net.UnixConn      // nil: DMA messages come over conn
+	others   sync.WaitGroup     // mainLoop and the twin's receiver
+
+	// bigLock stands for QEMU's: whoever waits for a reply shares it, mainLoop has
+	// it alone.
+	bigLock sync.RWMutex
 
 	access sync.Mutex // one waiting region access
 
@@ -58,12 +83,6 @@ type Client struct {
 	pending map[uint16]*call
 	err     error         // why the connection ended
 	done    chan struct{} // closed by the receiver at its end
-}
-
-// serverLimits is what the server told in VERSION.
-type serverLimits struct {
-	msgFDs        int
-	writeMultiple bool
 }
 
 // DeviceInfo is the answer to DEVICE_GET_INFO.
@@ -115,14 +134,17 @@ func NewClient(conn *net.UnixConn, opts ClientOptions) (*Client, error) {
 		opts.Capabilities = QEMUCapabilities
 	}
 	c := &Client{
-		conn:    conn,
-		timeout: opts.Timeout,
-		pending: make(map[uint16]*call),
-		done:    make(chan struct{}),
-		lastID:  ^uint16(0), // the first id is 0
+		conn:     conn,
+		timeout:  opts.Timeout,
+		opts:     opts,
+		commands: make(chan serverCommand, maxQueued),
+		pending:  make(map[uint16]*call),
+		done:     make(chan struct{}),
+		lastID:   ^uint16(0), // the first id is 0
 	}
 	go c.receive()
-	if err := c.negotiate(opts.Capabilities); err != nil {
+	c.others.Go(c.mainLoop)
+	if err := c.negotiate(); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -190,6 +212,12 @@ type DMARange struct {
 	File       *os.File // nil: no descriptor
 	Offset     uint64   // of IOVA in File
 	Flags      uint32   // DMARead, DMAWrite
+
+	// Guest is the memory that DMA by message reaches, at Offset too; nil means
+	// File. With a nil File it is RAM without a descriptor, with another File it is
+	// RAM that is not shared. Guest or File must be open as long as the range is
+	// mapped, or such DMA fails.
+	Guest *os.File
 }
 
 // MapDMA tells the server about a range of guest memory. f may be nil and stays
@@ -201,7 +229,10 @@ func (c *Client) MapDMA(iova, size uint64, f *os.File, offset uint64, flags uint
 // MapDMAs sends several maps before it waits for the first reply, as QEMU does
 // with one memory transaction. The error joins those of all ranges.
 func (c *Client) MapDMAs(ranges []DMARange) error {
+	c.bigLock.RLock()
+	defer c.bigLock.RUnlock()
 	calls := make([]*call, 0, len(ranges))
+	noted := make([]*DMARange, 0, len(ranges))
 	var all error
 	for _, r := range ranges {
 		le := binary.LittleEndian
@@ -210,34 +241,23 @@ func (c *Client) MapDMAs(ranges []DMARange) error {
 		req = le.AppendUint64(req, r.IOVA)
 		req = le.AppendUint64(req, r.Size)
 		k := newCall(CmdDMAMap, 0)
+		n := c.memory.add(r) // the device may ask as soon as it knows
 		err := withFD(r.File, func(fds []int) error { return c.start(k, req, fds) })
 		if err != nil {
+			c.memory.drop(n)
 			all = errors.Join(all, err)
 			continue
 		}
-		calls = append(calls, k)
+		calls, noted = append(calls, k), append(noted, n)
 	}
-	for _, k := range calls {
+	for i, k := range calls {
 		_, err := c.wait(k)
+		if err != nil {
+			c.memory.drop(noted[i])
+		}
 		all = errors.Join(all, err)
 	}
 	return all
-}
-
-// withFD calls do with the descriptor of f, which f keeps open meanwhile, and
-// leaves the mode of f alone, which File.Fd would not.
-func withFD(f *os.File, do func(fds []int) error) error {
-	if f == nil {
-		return do(nil)
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if e := raw.Control(func(fd uintptr) { err = do([]int{int(fd)}) }); e != nil {
-		return e
-	}
-	return err
 }
 
 // UnmapDMA takes back every range inside [iova, iova+size).
@@ -251,6 +271,11 @@ func (c *Client) unmap(flags uint32, iova, size uint64) error {
 	req = binary.LittleEndian.AppendUint64(req, iova)
 	req = binary.LittleEndian.AppendUint64(req, size)
 	_, err := c.call(CmdDMAUnmap, req, nil, len(req))
+	if err == nil && flags == DMAUnmapAll {
+		c.memory.clear()
+	} else if err == nil {
+		c.memory.unmap(iova, size)
+	}
 	return err
 }
 
@@ -261,7 +286,7 @@ func (c *Client) unmap(flags uint32, iova, size uint64) error {
 func (c *Client) SetIRQ(index, start int, fds []int) error {
 	for len(fds) > 0 {
 		n := 1
-		for n < len(fds) && n < c.server.msgFDs && (fds[n] < 0) == (fds[0] < 0) {
+		for n < len(fds) && n < int(c.server.msgFDs) && (fds[n] < 0) == (fds[0] < 0) {
 			n++
 		}
 		var send []int
@@ -308,14 +333,35 @@ func (c *Client) UnmaskIRQByEventFD(index, vector, fd int) error {
 }
 
 func (c *Client) setIRQs(flags uint32, index, start, count int, fds []int) error {
-	_, err := c.call(CmdSetIRQs, words(irqSetSize, flags, uint32(index), uint32(start), uint32(count)), fds, 0)
+	return c.SendIRQSet(IRQSet{Flags: flags, Index: index, Start: start, Count: count, FDs: fds})
+}
+
+// IRQSet is a DEVICE_SET_IRQS.
+type IRQSet struct {
+	Flags               uint32 // one IRQSetData*, one of IRQSetMask, IRQSetUnmask and IRQSetTrigger
+	Index, Start, Count int
+	Bools               []byte // one a vector, with IRQSetDataBool
+	FDs                 []int  // one a vector or none, with IRQSetDataEventFD; they stay the caller's
+}
+
+// SendIRQSet sends s as it is, whether it makes sense or not.
+func (c *Client) SendIRQSet(s IRQSet) error {
+	req := words(uint32(irqSetSize+len(s.Bools)), s.Flags, uint32(s.Index), uint32(s.Start), uint32(s.Count))
+	_, err := c.call(CmdSetIRQs, append(req, s.Bools...), s.FDs, 0)
 	return err
+}
+
+// Do sends any command and waits for the payload of its reply, of limit bytes at
+// most.
+func (c *Client) Do(cmd Command, payload []byte, limit int) ([]byte, error) {
+	return c.call(cmd, payload, nil, limit)
 }
 
 // Close ends the connection without a farewell, as QEMU does.
 func (c *Client) Close() error {
 	c.end(net.ErrClosed)
 	<-c.done
+	c.others.Wait()
 	return nil
 }
 

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +21,11 @@ type call struct {
 	cmd   Command
 	limit int // longest payload that the reply may have
 	id    uint16
+	keep  bool // the descriptor of the reply is wanted
 	reply []byte
+	file  *os.File // the descriptor, if it was wanted and came
 	err   error
-	done  chan struct{} // closed when reply and err are valid
+	done  chan struct{} // closed when reply, file and err are valid
 }
 
 func newCall(cmd Command, limit int) *call {
@@ -29,80 +33,107 @@ func newCall(cmd Command, limit int) *call {
 }
 
 // negotiate exchanges VERSION. The reply has to fit into a buffer of the
-// request's length, as in QEMU.
-func (c *Client) negotiate(capabilities string) error {
+// request's length, as in QEMU; clients of another make may do things by which
+// it could not.
+func (c *Client) negotiate() error {
 	req := binary.LittleEndian.AppendUint16(nil, versionMajor)
-	req = binary.LittleEndian.AppendUint16(req, versionMinor)
-	req = append(req, capabilities...)
-	req = append(req, 0)
-	reply, err := c.call(CmdVersion, req, nil, len(req))
-	if err != nil {
+	req = binary.LittleEndian.AppendUint16(req, c.opts.Minor)
+	if !c.opts.NoJSON {
+		req = append(req, c.opts.Capabilities...)
+		req = append(req, 0)
+	}
+	own, _ := parseOffer(req) // what makes no sense is the server's to refuse
+	k := newCall(CmdVersion, len(req))
+	if k.keep = own.twinSocket; k.keep || c.opts.NoJSON {
+		k.limit = pageSize
+	}
+	if err := c.do(k, req, nil); err != nil {
 		return err
 	}
-	c.server, err = parseAnswer(reply)
+	err := c.parseAnswer(k.reply, own.twinSocket)
+	if err == nil && c.server.twinSocket != (k.file != nil) {
+		err = fmt.Errorf("twin socket %v, descriptor %v", c.server.twinSocket, k.file != nil)
+	}
+	if err == nil && k.file != nil {
+		err = c.startTwin(k.file)
+	}
 	if err != nil {
 		return fmt.Errorf("%v: %w: %w", CmdVersion, ErrProtocol, err)
 	}
 	return nil
 }
 
-func parseAnswer(p []byte) (serverLimits, error) {
-	limits := serverLimits{msgFDs: defaultMsgFDs}
+// parseAnswer does QEMU's checks of the reply to VERSION, and takes what QEMU
+// warns of for an error. twin: the client offered a twin socket.
+func (c *Client) parseAnswer(p []byte, twin bool) error {
+	c.server = defaultLimits()
+	c.server.msgFDs = defaultMsgFDs
 	if len(p) < 4 {
-		return limits, fmt.Errorf("payload of %d bytes", len(p))
+		return fmt.Errorf("payload of %d bytes", len(p))
 	}
 	major, minor := binary.LittleEndian.Uint16(p), binary.LittleEndian.Uint16(p[2:])
-	if major != versionMajor || minor != versionMinor {
-		return limits, fmt.Errorf("server has version %d.%d", major, minor)
+	if major != versionMajor || minor > c.opts.Minor {
+		return fmt.Errorf("server has version %d.%d", major, minor)
 	}
 	text := p[4:]
 	if len(text) == 0 {
-		return limits, nil
+		return nil
 	}
 	if bytes.IndexByte(text, 0) != len(text)-1 {
-		return limits, fmt.Errorf("JSON text %q does not end with its only NUL", text)
+		return fmt.Errorf("JSON text %q does not end with its only NUL", text)
 	}
-	var answer struct {
-		Capabilities struct {
-			MaxMsgFDs     *uint64         `json:"max_msg_fds"`
-			DataTransfer  *uint64         `json:"max_data_xfer_size"`
-			MaxDMAMaps    *uint64         `json:"max_dma_maps"`
-			PageSizes     *uint64         `json:"pgsizes"`
-			WriteMultiple bool            `json:"write_multiple"`
-			Migration     json.RawMessage `json:"migration"`
-		} `json:"capabilities"`
+	var top members
+	if err := json.Unmarshal(text[:len(text)-1], &top); err != nil {
+		return fmt.Errorf("JSON text %q: %v", text, err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(text[:len(text)-1]))
-	dec.DisallowUnknownFields() // QEMU warns of spurious capabilities
-	if err := dec.Decode(&answer); err != nil {
-		return limits, fmt.Errorf("JSON text %q: %v", text, err)
+	caps, err := top.object("capabilities")
+	if err != nil {
+		return err
 	}
-	caps := &answer.Capabilities
-	if n := caps.MaxMsgFDs; n != nil {
-		if *n > 16 { // QEMU's own limit
-			return limits, fmt.Errorf("max_msg_fds %d", *n)
+	delete(top, "capabilities")
+	if len(top) > 0 {
+		return fmt.Errorf("JSON text %q has more than capabilities", text)
+	}
+	for name := range caps {
+		known := slices.Contains([]string{"max_msg_fds", "max_data_xfer_size", "max_dma_maps", "pgsizes", "write_multiple", "migration"}, name)
+		if !known && (name != "twin_socket" || !twin) {
+			return fmt.Errorf("JSON text %q has the capability %q", text, name)
 		}
-		limits.msgFDs = max(int(*n), 1)
 	}
+	if err := c.server.parse(caps); err != nil {
+		return err
+	}
+	if c.server.msgFDs > 16 { // QEMU's own limit
+		return fmt.Errorf("max_msg_fds %d", c.server.msgFDs)
+	}
+	c.server.msgFDs = max(c.server.msgFDs, 1)
 	// QEMU reads config space in one piece and has a limit of its own.
-	if n := caps.DataTransfer; n != nil && (*n < pageSize || *n > 64<<20) {
-		return limits, fmt.Errorf("max_data_xfer_size %d", *n)
+	if n := c.server.dataTransfer; n < pageSize || n > 64<<20 {
+		return fmt.Errorf("max_data_xfer_size %d", n)
 	}
-	if n := caps.PageSizes; n != nil && !isPages(*n) {
-		return limits, fmt.Errorf("pgsizes %#x", *n)
+	if n := c.server.dmaMaps; n > maxDMAMaps {
+		return fmt.Errorf("max_dma_maps %d", n)
 	}
-	limits.writeMultiple = caps.WriteMultiple
-	return limits, nil
+	return nil
 }
 
 // call sends a command and waits for the payload of its reply, of limit bytes at
 // most.
 func (c *Client) call(cmd Command, payload []byte, fds []int, limit int) ([]byte, error) {
 	k := newCall(cmd, limit)
+	err := c.do(k, payload, fds)
+	return k.reply, err
+}
+
+// do sends the command of k and waits for its reply.
+func (c *Client) do(k *call, payload []byte, fds []int) error {
+	c.bigLock.RLock()
+	defer c.bigLock.RUnlock()
 	if err := c.start(k, payload, fds); err != nil {
-		return nil, err
+		return err
 	}
-	return c.wait(k)
+	_, err := c.wait(k)
+	return err
 }
 
 // start sends the command of k.
@@ -123,7 +154,7 @@ func (c *Client) start(k *call, payload []byte, fds []int) error {
 	k.id = c.lastID
 	c.pending[k.id] = k
 	c.mu.Unlock()
-	err := c.transmit(Header{ID: k.id, Command: k.cmd}, payload, fds)
+	err := c.transmit(c.conn, Header{ID: k.id, Command: k.cmd}, payload, fds)
 	if err != nil && !c.forget(k) {
 		<-k.done // the receiver knows why the connection ended
 		return k.err
@@ -139,11 +170,11 @@ func (c *Client) post(cmd Command, payload []byte) error {
 		return fmt.Errorf("%v: %w", cmd, err)
 	}
 	c.lastID++
-	return c.transmit(Header{ID: c.lastID, Command: cmd, Flags: FlagNoReply}, payload, nil)
+	return c.transmit(c.conn, Header{ID: c.lastID, Command: cmd, Flags: FlagNoReply}, payload, nil)
 }
 
 // transmit writes one message, with c.send held.
-func (c *Client) transmit(h Header, payload []byte, fds []int) error {
+func (c *Client) transmit(conn *net.UnixConn, h Header, payload []byte, fds []int) error {
 	h.Size = uint32(headerSize + len(payload))
 	c.out = append(c.out[:0], make([]byte, headerSize)...)
 	h.Put(c.out)
@@ -152,9 +183,9 @@ func (c *Client) transmit(h Header, payload []byte, fds []int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	n, _, err := c.conn.WriteMsgUnix(c.out, oob, nil)
+	n, _, err := conn.WriteMsgUnix(c.out, oob, nil)
 	if err == nil && n < len(c.out) {
-		_, err = c.conn.Write(c.out[n:]) // the descriptors went with the first bytes
+		_, err = conn.Write(c.out[n:]) // the descriptors went with the first bytes
 	}
 	if err != nil {
 		return fmt.Errorf("%v: %w", h.Command, err)
@@ -208,6 +239,7 @@ func (c *Client) end(err error) {
 // receive takes messages from the server until the connection ends.
 func (c *Client) receive() {
 	defer close(c.done)
+	defer close(c.commands)
 	oob := make([]byte, unix.CmsgSpace(4*scmMaxFD))
 	for {
 		if err := c.receiveOne(oob); err != nil {
@@ -218,29 +250,51 @@ func (c *Client) receive() {
 }
 
 func (c *Client) receiveOne(oob []byte) error {
-	var head [headerSize]byte
-	n, oobn, _, _, err := c.conn.ReadMsgUnix(head[:], oob)
+	h, fds, err := receiveHeader(c.conn, oob)
 	if err != nil {
 		return err
 	}
-	fds := closeRights(oob[:oobn])
-	if n < headerSize {
-		return fmt.Errorf("%w: header in pieces, the first of %d bytes", ErrProtocol, n)
-	}
-	h := ParseHeader(head[:])
-	if h.Size < headerSize || h.Size > maxMessage {
-		return fmt.Errorf("%w: %v of %d bytes", ErrProtocol, h.Command, h.Size)
-	}
+	defer func() { closeAll(fds) }()
 	switch h.Flags & FlagTypeMask {
 	case FlagReply:
 		return c.receiveReply(h, fds)
 	case FlagCommand:
-		return c.refuse(h)
+		cmd := serverCommand{Header: h, payload: make([]byte, h.Size-headerSize), fds: len(fds)}
+		if _, err := io.ReadFull(c.conn, cmd.payload); err != nil {
+			return err
+		}
+		select {
+		case c.commands <- cmd:
+			return nil
+		default:
+			return fmt.Errorf("%w: more than %d commands at a time", ErrProtocol, maxQueued)
+		}
 	}
 	return fmt.Errorf("%w: %v with flags %#x", ErrProtocol, h.Command, h.Flags)
 }
 
-func (c *Client) receiveReply(h Header, fds int) error {
+// receiveHeader takes the 16 bytes with one read, as QEMU does, and what
+// descriptors came with them.
+func receiveHeader(conn *net.UnixConn, oob []byte) (Header, []int, error) {
+	var head [headerSize]byte
+	n, oobn, _, _, err := conn.ReadMsgUnix(head[:], oob)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	fds := rights(oob[:oobn])
+	if n < headerSize {
+		closeAll(fds)
+		return Header{}, nil, fmt.Errorf("%w: header in pieces, the first of %d bytes", ErrProtocol, n)
+	}
+	h := ParseHeader(head[:])
+	if h.Size < headerSize || h.Size > maxMessage {
+		closeAll(fds)
+		return Header{}, nil, fmt.Errorf("%w: %v of %d bytes", ErrProtocol, h.Command, h.Size)
+	}
+	return h, fds, nil
+}
+
+func (c *Client) receiveReply(h Header, fds []int) error {
 	c.mu.Lock()
 	k := c.pending[h.ID]
 	c.mu.Unlock()
@@ -256,8 +310,8 @@ func (c *Client) receiveReply(h Header, fds int) error {
 		return fmt.Errorf("%w: error reply to %v with a payload of %d bytes", ErrProtocol, h.Command, size)
 	case size > k.limit:
 		return fmt.Errorf("%w: reply to %v has %d bytes, its buffer %d", ErrProtocol, h.Command, size, k.limit)
-	case fds > 1 || fds == 1 && h.Command != CmdGetRegionInfo:
-		return fmt.Errorf("%w: reply to %v with %d descriptors", ErrProtocol, h.Command, fds)
+	case len(fds) > 1 || len(fds) == 1 && h.Command != CmdGetRegionInfo && !k.keep:
+		return fmt.Errorf("%w: reply to %v with %d descriptors", ErrProtocol, h.Command, len(fds))
 	}
 	payload := make([]byte, size)
 	if _, err := io.ReadFull(c.conn, payload); err != nil {
@@ -268,38 +322,25 @@ func (c *Client) receiveReply(h Header, fds int) error {
 	}
 	if k.reply = payload; h.Flags&FlagError != 0 {
 		k.err = remoteError(h)
+	} else if k.keep && len(fds) == 1 {
+		k.file = os.NewFile(uintptr(fds[0]), h.Command.String())
+		fds[0] = -1
 	}
 	close(k.done)
 	return nil
 }
 
-// refuse answers a command of the server. Like QEMU it knows none but DMA by
-// message, which this client does not do.
-func (c *Client) refuse(h Header) error {
-	if _, err := io.CopyN(io.Discard, c.conn, int64(h.Size)-headerSize); err != nil {
-		return err
-	}
-	if h.Flags&FlagNoReply != 0 {
-		return nil
-	}
-	c.send.Lock()
-	defer c.send.Unlock()
-	return c.transmit(Header{ID: h.ID, Command: h.Command, Flags: FlagReply | FlagError, Errno: uint32(unix.ENOSYS)}, nil, nil)
-}
-
-// closeRights closes received descriptors and tells how many there were: the
-// client has no use for any.
-func closeRights(oob []byte) int {
-	n := 0
+// rights are the descriptors in a control message.
+func rights(oob []byte) []int {
+	var all []int
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return 0
+		return nil
 	}
 	for i := range msgs {
 		if fds, err := unix.ParseUnixRights(&msgs[i]); err == nil {
-			closeAll(fds)
-			n += len(fds)
+			all = append(all, fds...)
 		}
 	}
-	return n
+	return all
 }

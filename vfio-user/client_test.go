@@ -452,19 +452,18 @@ func TestClientTimeout(t *testing.T) {
 	}
 }
 
-// TestClientRefusesCommands: what the server asks is answered, not ignored.
+// TestClientRefusesCommands: what the server asks is answered, not ignored, but
+// only once nothing waits for a reply.
 func TestClientRefusesCommands(t *testing.T) {
-	answer := make(chan vfiouser.Header, 1)
+	replied := make(chan struct{})
 	read := func(h vfiouser.Header, p []byte, conn *net.UnixConn) {
-		conn.Write(message(vfiouser.Header{ID: 77, Command: vfiouser.CmdDMARead}, make([]byte, 16)))
-		var head [16]byte
-		if _, err := io.ReadFull(conn, head[:]); err == nil {
-			answer <- vfiouser.ParseHeader(head[:])
-		}
-		close(answer)
+		conn.Write(message(vfiouser.Header{ID: 77, Command: vfiouser.CmdRegionRead}, make([]byte, 16)))
 		infoReply(h, append(p, 9, 0, 0, 0), conn)
+		close(replied)
 	}
-	c, err := vfiouser.NewClient(script(t, versionReply("{}\x00"), infoReply, read), vfiouser.ClientOptions{})
+	late := make(chan vfiouser.Header, 1)
+	conn := script(t, versionReply("{}\x00"), infoReply, read, func(h vfiouser.Header, _ []byte, _ *net.UnixConn) { late <- h })
+	c, err := vfiouser.NewClient(conn, vfiouser.ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,8 +471,9 @@ func TestClientRefusesCommands(t *testing.T) {
 	if v, err := c.Read32(0, 0); err != nil || v != 9 {
 		t.Errorf("read: %d, %v", v, err)
 	}
-	want := vfiouser.Header{ID: 77, Command: vfiouser.CmdDMARead, Size: 16, Flags: 0x21, Errno: uint32(unix.ENOSYS)}
-	if got := <-answer; got != want {
+	<-replied
+	want := vfiouser.Header{ID: 77, Command: vfiouser.CmdRegionRead, Size: 16, Flags: 0x21, Errno: uint32(unix.ENOSYS)}
+	if got := <-late; got != want {
 		t.Errorf("answer %+v, want %+v", got, want)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -14,17 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is one connection, served by one goroutine.
+// conn is one connection. One goroutine reads it and calls the device; others
+// send deferred replies and DMA messages.
 type conn struct {
 	srv  *Server
 	log  hclog.Logger
-	sock *net.UnixConn
+	sock sender
 	in   *stream
-	out  []byte     // the reply in the making, header first
-	send sync.Mutex // one message at a time on the socket
+	out  []byte   // the reply in the making, header first
+	fd   *os.File // goes with it
 
-	writeMultiple bool // agreed on in VERSION
-	irqs          *irqs
+	client   limits // what it told in VERSION
+	answered answer // what it was told
+	irqs     *irqs
+
+	settler   Settler // nil if the device is always settled
+	unsettled bool    // the command at hand may have left something under way
+	finisher  finisher
+	messages  *messenger // nil if the device wants no DMA by message
+	twin      *twin      // nil if that goes over sock
+
+	watch sync.Mutex // one call of the observer at a time
 }
 
 // handler does one command. It leaves the payload of the reply in c.payload and
@@ -33,13 +43,15 @@ type conn struct {
 type handler func(c *conn, m *request) (int, error)
 
 // handlers are the commands of a client that has agreed on a version. What is
-// not here is EINVAL: nothing stands behind 6, 16, 17 and 18 in this server, and
-// 11 and 12 go the other way.
+// not here is EINVAL, which clients take for "not supported": 11 and 12 go the
+// other way, 14 is no more, and 16, 17 and 18 are about features of which this
+// server has none, migration and dirty pages. A PROBE asks for one of them too.
 var handlers = [...]handler{
 	CmdDMAMap:           (*conn).dmaMap,
 	CmdDMAUnmap:         (*conn).dmaUnmap,
 	CmdDeviceGetInfo:    (*conn).deviceInfo,
 	CmdGetRegionInfo:    (*conn).regionInfo,
+	CmdGetRegionIOFDs:   (*conn).regionIOFDs,
 	CmdGetIRQInfo:       (*conn).irqInfo,
 	CmdSetIRQs:          (*conn).setIRQs,
 	CmdRegionRead:       (*conn).regionRead,
@@ -66,15 +78,12 @@ func (c *conn) run(ctx context.Context) error {
 	}
 	defer c.srv.releaseDevice()
 
-	masker, _ := c.srv.dev.(IRQMasker)
-	c.irqs = newIRQs(c.srv.layout.IRQs, masker)
-	c.srv.dev.Attach(c.irqs.raise)
-	defer func() {
-		c.irqs.close()
-		c.srv.dev.Detach()
-	}()
-	c.log.Info("client attached", "write_multiple", c.writeMultiple)
-	if err := c.reply(version.Header, version.answer); err != nil {
+	if err := c.attach(); err != nil {
+		return errors.Join(err, c.fail(version.Header, err))
+	}
+	defer c.detach()
+	c.log.Info("client attached", "write_multiple", c.answered.writeMultiple)
+	if err := c.greet(version.Header, version.answer); err != nil {
 		return err
 	}
 	for {
@@ -82,16 +91,84 @@ func (c *conn) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n, err := c.dispatch(m)
-		if err != nil {
-			err = c.fail(m.Header, err)
-		} else {
-			err = c.reply(m.Header, n)
-		}
-		if err != nil {
+		if err := c.serve(m); err != nil {
 			return err
 		}
 	}
+}
+
+// attach gives the device its client.
+func (c *conn) attach() error {
+	dev := c.srv.dev
+	c.settler, _ = dev.(Settler)
+	if memory, ok := dev.(MessageDMA); ok {
+		send := func(h Header, b []byte) error { return c.transmit(h, b, nil) }
+		if c.answered.twinSocket {
+			var err error
+			if c.twin, err = newTwin(c); err != nil {
+				return fmt.Errorf("twin socket: %w", err)
+			}
+			send = c.twin.send
+		}
+		c.messages = newMessenger(c.client.dataTransfer, send)
+		memory.AttachMemory(c.messages.read, c.messages.write)
+	}
+	masker, _ := dev.(IRQMasker)
+	c.irqs = newIRQs(c.srv.layout.IRQs, masker)
+	dev.Attach(c.irqs.raise)
+	return nil
+}
+
+// greet sends the reply to VERSION, of n bytes, and lets DMA messages go.
+func (c *conn) greet(h Header, n int) error {
+	if c.twin != nil {
+		c.fd = c.twin.theirs
+	}
+	if err := c.reply(h, n); err != nil {
+		return err
+	}
+	if c.twin != nil {
+		c.twin.start()
+	}
+	if c.messages != nil {
+		c.messages.open()
+	}
+	return nil
+}
+
+// detach ends everything that the connection has under way, and then the
+// device's life with the client. No send can block any more when the sockets are
+// closed, no DMA message can wait, and so the device's waits come to an end.
+func (c *conn) detach() {
+	c.sock.sock.Close()
+	if c.messages != nil {
+		c.messages.close()
+	}
+	if c.twin != nil {
+		c.twin.close()
+	}
+	c.finisher.close()
+	c.irqs.close()
+	c.srv.dev.Detach()
+}
+
+// serve does one message.
+func (c *conn) serve(m *request) error {
+	if m.IsReply() && c.messages != nil && c.twin == nil && c.messages.answer(m) {
+		return nil
+	}
+	n, err := c.dispatch(m)
+	if c.unsettled {
+		c.unsettled = false
+		if wait := c.settler.Settle(); wait != nil {
+			c.later(wait, m.Header, n, err)
+			return nil
+		}
+	}
+	if err != nil {
+		return c.fail(m.Header, err)
+	}
+	return c.reply(m.Header, n)
 }
 
 // versionRequest is a VERSION request whose answer lies ready in c.payload.
@@ -103,7 +180,8 @@ type versionRequest struct {
 // negotiate waits for an acceptable VERSION. A client that says nothing is given
 // up after some time.
 func (c *conn) negotiate() (versionRequest, error) {
-	if err := c.sock.SetReadDeadline(time.Now().Add(versionTimeout)); err != nil {
+	sock := c.sock.sock
+	if err := sock.SetReadDeadline(time.Now().Add(versionTimeout)); err != nil {
 		return versionRequest{}, err
 	}
 	for {
@@ -113,7 +191,7 @@ func (c *conn) negotiate() (versionRequest, error) {
 		}
 		n, err := c.version(m)
 		if err == nil {
-			return versionRequest{m.Header, n}, c.sock.SetReadDeadline(time.Time{})
+			return versionRequest{m.Header, n}, sock.SetReadDeadline(time.Time{})
 		}
 		if err := c.fail(m.Header, err); err != nil {
 			return versionRequest{}, err
@@ -132,17 +210,18 @@ func (c *conn) version(m *request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var answer []byte
-	answer, c.writeMultiple = o.appendAnswer(nil, len(m.payload))
-	return copy(c.payload(len(answer)), answer), nil
+	if _, ok := c.srv.dev.(MessageDMA); !ok {
+		o.twinSocket = false // nobody would use it
+	}
+	c.client, c.answered = o.limits, o.answer(len(m.payload))
+	return copy(c.payload(len(c.answered.payload)), c.answered.payload), nil
 }
 
 // checkMessage does the checks that are the same for every command.
 func checkMessage(m *request) error {
 	switch {
 	case m.IsReply():
-		// The server sends no commands, so every reply is unasked for.
-		return errUnasked
+		return errUnasked // what was asked for has been taken
 	case m.Flags&FlagTypeMask != FlagCommand:
 		return fmt.Errorf("message type %d", m.Flags&FlagTypeMask)
 	case len(m.fds) > maxMsgFDs:
@@ -174,6 +253,7 @@ func (c *conn) reset(m *request) (int, error) {
 	}
 	c.srv.dev.Reset()
 	c.irqs.reset()
+	c.unsettle()
 	return 0, nil
 }
 
@@ -205,39 +285,69 @@ func (c *conn) payload(n int) []byte {
 	return c.out[headerSize:][:n]
 }
 
+// unsettle notes that the command may have ended DMA of which a part is still
+// under way.
+func (c *conn) unsettle() { c.unsettled = c.settler != nil }
+
 // reply answers a command with the first n bytes of c.payload.
 func (c *conn) reply(h Header, n int) error {
-	h.Size, h.Flags, h.Errno = uint32(headerSize+n), h.Flags&FlagNoReply|FlagReply, 0
-	return c.transmit(h)
+	return c.transmitOut(c.replyHeader(h, n))
 }
 
 // fail answers a command with the errno in err. The error it returns is the
 // connection's.
 func (c *conn) fail(h Header, err error) error {
+	return c.transmitOut(c.failHeader(h, err))
+}
+
+func (c *conn) replyHeader(h Header, n int) Header {
+	h.Size, h.Flags, h.Errno = uint32(headerSize+n), h.Flags&FlagNoReply|FlagReply, 0
+	return h
+}
+
+func (c *conn) failHeader(h Header, err error) Header {
 	if c.log.IsDebug() {
 		c.log.Debug("refused", "command", h.Command, "id", h.ID, "error", err)
 	}
 	h.Size, h.Flags, h.Errno = headerSize, h.Flags&FlagNoReply|FlagReply|FlagError, uint32(toErrno(err))
-	return c.transmit(h)
+	return h
 }
 
-// transmit sends header and payload with one write, or nothing if the command
-// wanted no reply.
-func (c *conn) transmit(h Header) error {
+// transmitOut sends what the reader has made in c.out and c.fd.
+func (c *conn) transmitOut(h Header) error {
+	fd := c.fd
+	c.fd = nil
+	if h.Flags&FlagError != 0 {
+		fd = nil
+	}
+	c.payload(int(h.Size) - headerSize)
+	return c.transmit(h, c.out[:h.Size], fd)
+}
+
+// transmit sends one message with one write, its header put to the front of b; or
+// nothing, if it is the reply to a command that wanted none.
+func (c *conn) transmit(h Header, b []byte, fd *os.File) error {
 	if h.Flags&FlagNoReply != 0 {
 		return nil
 	}
-	c.payload(int(h.Size) - headerSize)
-	h.Put(c.out)
-	c.observe(Message{Header: h, Sent: true, Payload: c.out[headerSize:h.Size]})
-	c.send.Lock()
-	defer c.send.Unlock()
-	_, err := c.sock.Write(c.out[:h.Size])
-	return err
+	h.Put(b)
+	c.observe(sent(h, b, fd))
+	return c.sock.send(b, fd)
+}
+
+// sent is what an observer sees of a message to the client.
+func sent(h Header, b []byte, fd *os.File) Message {
+	m := Message{Header: h, Sent: true, Payload: b[headerSize:]}
+	if fd != nil {
+		m.FDs = 1
+	}
+	return m
 }
 
 func (c *conn) observe(m Message) {
 	if c.srv.opts.Observer != nil {
+		c.watch.Lock()
+		defer c.watch.Unlock()
 		c.srv.opts.Observer(m)
 	}
 }

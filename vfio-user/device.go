@@ -7,22 +7,6 @@ import (
 	"os"
 )
 
-// Layout is what a server tells its clients about the device. It is fixed for
-// the device's life.
-type Layout struct {
-	Regions    [NumRegions]Region
-	IRQs       [NumIRQs]uint32 // vectors per index: INTx, MSI, MSI-X, ERR, REQ
-	Resettable bool            // the client may send DEVICE_RESET
-}
-
-// Region is one region of the device. QEMU takes the size of a BAR from here
-// and its type from config space, and aborts if the size of a BAR is not a
-// power of two.
-type Region struct {
-	Size  uint64 // bytes; 0 means that the region is absent
-	Flags uint32 // RegionRead, RegionWrite
-}
-
 // Device is what a [Server] serves. Its types are plain, so that a model can
 // satisfy it without importing this package.
 //

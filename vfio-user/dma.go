@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 func (c *conn) dmaMap(m *request) (int, error) {
@@ -26,6 +28,9 @@ func (c *conn) dmaMap(m *request) (int, error) {
 	if !isPages(size) || iova%pageSize != 0 || !fits(iova, size) {
 		return 0, fmt.Errorf("range %#x+%#x", iova, size)
 	}
+	if c.messages != nil && c.messages.ranges.full() {
+		return 0, fmt.Errorf("more than %d ranges: %w", maxDMAMaps, unix.ENOSPC)
+	}
 	var f *os.File
 	switch len(m.fds) {
 	case 0:
@@ -43,6 +48,9 @@ func (c *conn) dmaMap(m *request) (int, error) {
 	err := c.srv.dev.MapDMA(iova, size, f, offset, flags&DMARead != 0, flags&DMAWrite != 0)
 	if err != nil {
 		return 0, fmt.Errorf("range %#x+%#x: %w", iova, size, err)
+	}
+	if c.messages != nil {
+		c.messages.ranges.add(dmaRange{iova, size, flags&DMARead != 0, flags&DMAWrite != 0})
 	}
 	return 0, nil
 }
@@ -62,12 +70,20 @@ func (c *conn) dmaUnmap(m *request) (int, error) {
 	}
 	switch {
 	case flags == DMAUnmapAll && iova == 0 && size == 0:
+		if c.messages != nil {
+			c.messages.ranges.removeAll()
+		}
+		c.unsettle()
 		c.srv.dev.UnmapAllDMA()
 	case flags != 0:
 		return 0, fmt.Errorf("flags %#x, range %#x+%#x", flags, iova, size)
 	case size == 0 || !fits(iova, size):
 		return 0, fmt.Errorf("range %#x+%#x", iova, size)
 	default:
+		if c.messages != nil {
+			c.messages.ranges.remove(iova, size)
+		}
+		c.unsettle()
 		if err := c.srv.dev.UnmapDMA(iova, size); err != nil {
 			return 0, fmt.Errorf("range %#x+%#x: %w", iova, size, err)
 		}

@@ -35,6 +35,10 @@ func (c *conn) deviceInfo(m *request) (int, error) {
 	return deviceInfoSize, nil
 }
 
+// regionInfo tells about a region and hands out the file behind it. A client
+// whose argsz has no room for the list of areas gets the answer without list and
+// file, and asks again. It must not have the CAPS flag then: QEMU would look for
+// the list.
 func (c *conn) regionInfo(m *request) (int, error) {
 	if err := infoArgs(m.payload, regionInfoSize); err != nil {
 		return 0, err
@@ -43,17 +47,77 @@ func (c *conn) regionInfo(m *request) (int, error) {
 	if index >= NumRegions {
 		return 0, fmt.Errorf("region %d does not exist", index)
 	}
-	r := c.srv.layout.Regions[index]
-	if r.Size == 0 {
-		r.Flags = 0
+	r := &c.srv.layout.Regions[index]
+	var flags uint32
+	if r.Size != 0 {
+		flags = r.Flags & (RegionRead | RegionWrite)
 	}
-	out := c.payload(regionInfoSize)
-	clear(out) // no capabilities, no file behind the region
-	binary.LittleEndian.PutUint32(out, regionInfoSize)
-	binary.LittleEndian.PutUint32(out[4:], r.Flags&(RegionRead|RegionWrite))
-	binary.LittleEndian.PutUint32(out[8:], index)
-	binary.LittleEndian.PutUint64(out[16:], r.Size)
-	return regionInfoSize, nil
+	size, full, capOffset := regionInfoSize, regionInfoSize, uint32(0)
+	if r.File != nil && c.client.takesFD() {
+		flags |= RegionMmap
+		if len(r.Areas) > 0 {
+			full += capHeaderSize + sparseHeaderSize + len(r.Areas)*areaSize
+		}
+		if binary.LittleEndian.Uint32(m.payload) >= uint32(full) {
+			c.fd = r.File
+			size = full
+		}
+		if size > regionInfoSize {
+			flags |= RegionCaps
+			capOffset = regionInfoSize
+		}
+	}
+	out := c.payload(size)
+	le := binary.LittleEndian
+	le.PutUint32(out, uint32(full))
+	le.PutUint32(out[4:], flags)
+	le.PutUint32(out[8:], index)
+	le.PutUint32(out[12:], capOffset)
+	le.PutUint64(out[16:], r.Size)
+	le.PutUint64(out[24:], r.Offset)
+	if size > regionInfoSize {
+		putAreas(out[regionInfoSize:], r.Areas)
+	}
+	return size, nil
+}
+
+// putAreas writes the only capability of a region.
+func putAreas(p []byte, areas []Area) {
+	le := binary.LittleEndian
+	le.PutUint16(p, capSparseMmap)
+	le.PutUint16(p[2:], capSparseMmapVersion)
+	le.PutUint32(p[4:], 0) // no next one
+	le.PutUint32(p[8:], uint32(len(areas)))
+	le.PutUint32(p[12:], 0)
+	for i, a := range areas {
+		at := p[capHeaderSize+sparseHeaderSize+i*areaSize:]
+		le.PutUint64(at, a.Offset)
+		le.PutUint64(at[8:], a.Size)
+	}
+}
+
+// regionIOFDs tells of descriptors that stand for parts of a region. There are
+// none, and as libvfio-user the server says so with a count of 0: EINVAL would
+// tell a client that its request was wrong. A region that does not exist has no
+// answer.
+func (c *conn) regionIOFDs(m *request) (int, error) {
+	if err := infoArgs(m.payload, ioFDsSize); err != nil {
+		return 0, err
+	}
+	le := binary.LittleEndian
+	argsz, flags, index, count := le.Uint32(m.payload), le.Uint32(m.payload[4:]), le.Uint32(m.payload[8:]), le.Uint32(m.payload[12:])
+	if argsz > maxDataTransfer || flags != 0 || count != 0 {
+		return 0, fmt.Errorf("argsz %d, flags %#x, count %d", argsz, flags, count)
+	}
+	if index >= NumRegions || c.srv.layout.Regions[index].Size == 0 {
+		return 0, fmt.Errorf("region %d does not exist", index)
+	}
+	out := c.payload(ioFDsSize)
+	le.PutUint32(out, ioFDsSize)
+	le.PutUint32(out[4:], 0)
+	le.PutUint32(out[8:], index)
+	le.PutUint32(out[12:], 0)
+	return ioFDsSize, nil
 }
 
 func (c *conn) irqInfo(m *request) (int, error) {

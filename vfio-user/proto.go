@@ -38,6 +38,12 @@ const (
 	regionInfoSize   = 32 // u32 argsz, flags, index, cap_offset, u64 size, offset
 	irqInfoSize      = 16 // u32 argsz, flags, index, count
 	irqSetSize       = 20 // u32 argsz, flags, index, start, count
+	ioFDsSize        = 16 // u32 argsz, flags, index, count
+	dmaHeaderSize    = 16 // u64 address, count
+	narrowHeaderSize = 12 // u64 address, u32 count: DMA messages of QEMU 10
+	capHeaderSize    = 8  // u16 id, version, u32 next
+	sparseHeaderSize = 8  // u32 nr_areas, reserved
+	areaSize         = 16 // u64 offset, size
 	regionHeaderSize = 16 // u64 offset, u32 region, count
 	multiHeaderSize  = 8  // u64 wr_cnt
 	multiEntrySize   = 24 // u64 offset, u32 region, count, u8 data[8]
@@ -51,8 +57,10 @@ const (
 	maxMsgFDs       = 8       // most descriptors the server takes in one message
 	maxDataTransfer = 1 << 20 // most bytes of one region or DMA transfer
 	maxMessage      = headerSize + regionHeaderSize + maxDataTransfer
-	pageSize        = 4096 // granularity of DMA maps
-	maxOfferedFDs   = 1024 // libvfio-user refuses a client that offers more
+	pageSize        = 4096     // granularity of DMA maps
+	maxOfferedFDs   = 1024     // libvfio-user refuses a client that offers more
+	maxDMAMaps      = 65535    // most DMA ranges at a time; QEMU's own limit
+	maxDMAMessage   = 64 << 10 // most bytes of one DMA_READ or DMA_WRITE
 )
 
 // String gives the name as the specification spells it, without the prefix.
@@ -149,6 +157,13 @@ const (
 	RegionWrite uint32 = 1 << 1
 	RegionMmap  uint32 = 1 << 2
 	RegionCaps  uint32 = 1 << 3
+)
+
+// capSparseMmap is the region capability that lists mappable areas
+// (linux/vfio.h, VFIO_REGION_INFO_CAP_SPARSE_MMAP).
+const (
+	capSparseMmap        = 1
+	capSparseMmapVersion = 1
 )
 
 // Interrupt indices of a PCI device (linux/vfio.h, VFIO_PCI_*_IRQ_INDEX).

@@ -85,6 +85,9 @@ func (c *conn) write(a access, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
+	if a.region == RegionConfig {
+		c.unsettle()
+	}
 	if err := c.srv.dev.WriteRegion(int(a.region), a.offset, data); err != nil {
 		return fmt.Errorf("%#x+%d of region %d: %w", a.offset, a.count, a.region, err)
 	}
@@ -95,7 +98,7 @@ func (c *conn) write(a access, data []byte) error {
 // that fails does not stop the others. The first failure is the reply, if the
 // client wants one; QEMU does not.
 func (c *conn) regionWriteMulti(m *request) (int, error) {
-	if !c.writeMultiple {
+	if !c.answered.writeMultiple {
 		return 0, fmt.Errorf("write_multiple was not agreed on")
 	}
 	if len(m.payload) < multiHeaderSize {

@@ -21,6 +21,10 @@ const (
 	// that is simply one too many is told so before its own time-out of 5 s
 	// (hw/vfio-user/pci.c, x-msg-timeout), after which it would say less.
 	busyWait = 3 * time.Second
+	// writeTimeout is far more than the time after which QEMU forgets a request. A
+	// few replies fit the socket's buffer, so that a QEMU that a debugger has
+	// stopped does not get here.
+	writeTimeout = 30 * time.Second
 	// versionTimeout is how long a connection may take to send VERSION.
 	versionTimeout = 30 * time.Second
 	// maxConns bounds connections that are open at once, with and without the
@@ -46,6 +50,10 @@ type Options struct {
 	// its VERSION is answered with EBUSY. 0 means 3 s, less than nothing means
 	// not at all.
 	BusyWait time.Duration
+
+	// WriteTimeout is how long a client may read nothing while there are replies
+	// for it, before it is given up. 0 means 30 s.
+	WriteTimeout time.Duration
 }
 
 // Server serves one device to one client after the other.
@@ -54,10 +62,12 @@ type Server struct {
 	layout Layout
 	opts   Options
 	log    hclog.Logger
+	bad    error         // what is wrong with layout
 	owned  chan struct{} // holds a token while a client has the device
 }
 
-// NewServer prepares to serve dev. Nothing happens before Serve.
+// NewServer prepares to serve dev. Nothing happens before Serve, which is also
+// what fails if [Layout.Check] does.
 func NewServer(dev Device, layout Layout, opts Options) *Server {
 	if opts.Logger == nil {
 		opts.Logger = hclog.NewNullLogger()
@@ -65,7 +75,10 @@ func NewServer(dev Device, layout Layout, opts Options) *Server {
 	if opts.BusyWait == 0 {
 		opts.BusyWait = busyWait
 	}
-	return &Server{dev: dev, layout: layout, opts: opts, log: opts.Logger, owned: make(chan struct{}, 1)}
+	if opts.WriteTimeout == 0 {
+		opts.WriteTimeout = writeTimeout
+	}
+	return &Server{dev: dev, layout: layout, opts: opts, log: opts.Logger, bad: layout.Check(), owned: make(chan struct{}, 1)}
 }
 
 // Serve accepts clients until ctx ends, and then returns nil once the device is
@@ -76,6 +89,9 @@ func NewServer(dev Device, layout Layout, opts Options) *Server {
 // connection. Others wait for it for a while (Options.BusyWait); whoever has not
 // sent VERSION is in nobody's way.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	if s.bad != nil {
+		return fmt.Errorf("serve: %w", s.bad)
+	}
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -132,7 +148,7 @@ func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn) {
 	// Close, and not a deadline: nothing can take it back.
 	stop := context.AfterFunc(ctx, func() { sock.Close() })
 	defer stop()
-	c := &conn{srv: s, log: s.log, sock: sock, in: newStream(sock)}
+	c := &conn{srv: s, log: s.log, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock)}
 	err := c.run(ctx)
 	switch {
 	case ctx.Err() != nil:
