@@ -13,7 +13,7 @@ import (
 
 // Cases are all the conversations.
 func Cases() []Case {
-	return slices.Concat(versionCases(), framingCases(), infoCases(), irqCases(), irqStateCases(), regionCases(), multiCases(), dmaCases(), lifeCases())
+	return slices.Concat(versionCases(), framingCases(), infoCases(), mappedCases(), irqCases(), irqStateCases(), regionCases(), multiCases(), dmaCases(), lifeCases())
 }
 
 // Largest is the longest message a server that says max_data_xfer_size 1 MiB has
@@ -66,7 +66,11 @@ func (s Step) check(c ...Check) Step {
 }
 
 func (c Case) reference() Case {
-	c.Reference = true
+	return c.needs(NeedReference)
+}
+
+func (c Case) needs(n Needs) Case {
+	c.Needs |= n
 	return c
 }
 
@@ -74,9 +78,11 @@ var none = []byte{} // a payload of no bytes
 
 func steps(name string, s ...Step) Case { return Case{Name: name, Steps: s} }
 
-func reference(cases []Case) []Case {
+func reference(cases []Case) []Case { return need(NeedReference, cases) }
+
+func need(n Needs, cases []Case) []Case {
 	for i := range cases {
-		cases[i].Reference = true
+		cases[i].Needs |= n
 	}
 	return cases
 }

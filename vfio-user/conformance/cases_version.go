@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -27,14 +29,12 @@ func version(major, minor uint16, text string) []byte {
 	return Message(0, cmdVersion, 0, b, []byte(text))
 }
 
-// agreed looks at the answer to VERSION. request is how long the request was,
-// header included; 0 if the client has no JSON to measure by.
-func agreed(request int, want map[string]any) func([]byte) error {
+// agreed looks at the answer to VERSION: the minor version is at most the
+// client's, and there is a limit on every member that want names; nil means that
+// the member must not be there.
+func agreed(minor uint16, want map[string]any) func([]byte) error {
 	return func(p []byte) error {
-		if request != 0 && len(p)+16 > request {
-			return fmt.Errorf("reply of %d bytes to a request of %d", len(p)+16, request)
-		}
-		if len(p) < 5 || binary.LittleEndian.Uint32(p) != 0 {
+		if len(p) < 5 || binary.LittleEndian.Uint16(p) != 0 || binary.LittleEndian.Uint16(p[2:]) > minor {
 			return fmt.Errorf("version % x", p)
 		}
 		text, ok := bytes.CutSuffix(p[4:], []byte{0})
@@ -57,6 +57,34 @@ func agreed(request int, want map[string]any) func([]byte) error {
 	}
 }
 
+// sane: the limits of an answer are such that QEMU accepts them
+// (hw/vfio-user/proxy.c, check_max_fds and its like).
+func sane(p []byte) error {
+	var got struct {
+		Capabilities struct {
+			FDs      *int64 `json:"max_msg_fds"`
+			Transfer *int64 `json:"max_data_xfer_size"`
+			Maps     *int64 `json:"max_dma_maps"`
+			Pages    *int64 `json:"pgsizes"`
+		} `json:"capabilities"`
+	}
+	if len(p) < 5 {
+		return fmt.Errorf("no JSON text")
+	}
+	if err := json.Unmarshal(bytes.TrimRight(p[4:], "\x00"), &got); err != nil {
+		return err
+	}
+	within := func(name string, v *int64, low, high int64) error {
+		if v != nil && (*v < low || *v > high) {
+			return fmt.Errorf("%s is %d, QEMU takes %d to %d", name, *v, low, high)
+		}
+		return nil
+	}
+	c := got.Capabilities
+	return errors.Join(within("max_msg_fds", c.FDs, 0, 16), within("max_data_xfer_size", c.Transfer, configSize, 64<<20),
+		within("max_dma_maps", c.Maps, 1, 65535), within("pgsizes", c.Pages, 4096, math.MaxInt64))
+}
+
 func versionCases() []Case {
 	bad := func(name string, major uint16, text string) Case {
 		return Case{Name: "version/" + name, Raw: true, Steps: []Step{{
@@ -64,20 +92,25 @@ func versionCases() []Case {
 		}}}
 	}
 	caps := func(members string) string { return `{"capabilities":{` + members + "}}\x00" }
-	limits := map[string]any{"max_msg_fds": 8.0, "max_data_xfer_size": 1048576.0}
-	good := func(name string, minor uint16, text string, measure bool, want map[string]any) Case {
-		send := version(0, minor, text)
-		n := 0
-		if measure {
-			n = len(send)
-		}
+	good := func(name string, minor uint16, text string, want map[string]any) Case {
 		return Case{Name: "version/" + name, Raw: true, Steps: []Step{{
-			Send: send, Want: []Want{{Command: cmdVersion, Check: agreed(n, want)}},
+			Send: version(0, minor, text), Want: []Want{{Command: cmdVersion, Check: agreed(minor, want)}},
 		}}}
 	}
+	long := func(c Case) Case {
+		c.Steps[0].Want[0].Long = true
+		return c
+	}
 	qemu := vfiouser.QEMUCapabilities + "\x00"
-	all := map[string]any{"max_msg_fds": 8.0, "max_data_xfer_size": 1048576.0, "write_multiple": true, "twin_socket": nil}
-	plain := map[string]any{"max_msg_fds": 8.0, "max_data_xfer_size": 1048576.0, "write_multiple": nil, "twin_socket": nil}
+	all := map[string]any{"write_multiple": true, "twin_socket": nil}
+	// What a client did not offer is not in the answer.
+	unasked := map[string]any{"write_multiple": nil, "twin_socket": nil, "migration": nil, "pgsizes": nil, "max_dma_maps": nil}
+	limits := map[string]any{"max_msg_fds": 8.0, "max_data_xfer_size": 1048576.0}
+	padded := func(members string) string {
+		return `{"capabilities":{` + members + "}" + strings.Repeat(" ", 150) + "}\x00"
+	}
+	twin := good("twin_socket", 0, padded(`"twin_socket":{"supported":true},"max_msg_fds":8`), map[string]any{"write_multiple": nil}).reference()
+	twin.Steps[0].Want[0].File = "twin"
 
 	cases := []Case{
 		{Name: "version/no payload", Raw: true, Steps: []Step{{
@@ -106,54 +139,44 @@ func versionCases() []Case {
 		bad("migration not an object", 0, caps(`"migration":"23"`)),
 		bad("migration pgsize a string", 0, caps(`"migration":{"pgsize":"foo"}`)),
 		bad("migration pgsize 4095", 0, caps(`"migration":{"pgsize":4095}`)),
-		good("QEMU", 0, qemu, true, all),
-		good("no JSON", 0, "", false, plain),
-		good("empty JSON", 0, "{}\x00", false, limits),
-		good("minor 1", 1, qemu, true, all),
-		good("max_msg_fds 1024", 0, caps(`"max_msg_fds":1024,"max_data_xfer_size":1048576,"migration":{"pgsize":4096}`), true, plain),
-		good("twin_socket", 0, caps(`"twin_socket":{"supported":true},"max_msg_fds":8,"max_data_xfer_size":1048576`), true, plain),
-		good("write_multiple false", 0, caps(`"write_multiple":false,"max_msg_fds":8,"max_data_xfer_size":1048576`), true, plain),
-		good("unknown members", 0, `{"capabilities":{"colour":"red","max_msg_fds":8,"max_data_xfer_size":1048576},"x":[1]}`+"\x00", true, plain),
-		good("deep JSON", 0, caps(`"x":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)), true, plain),
+		bad("max_msg_fds a fraction", 0, caps(`"max_msg_fds":1.5`)),
+		bad("max_dma_maps a string", 0, caps(`"max_dma_maps":"many"`)),
+		bad("twin_socket not an object", 0, caps(`"twin_socket":true`)),
+		bad("twin_socket supported a number", 0, caps(`"twin_socket":{"supported":1}`)),
+		bad("text behind the object", 0, "{}x\x00"),
+		good("QEMU", 0, qemu, all).needs(NeedMulti),
+		good("limits", 0, qemu, limits).reference(),
+		{Name: "version/limits that QEMU accepts", Raw: true, Steps: []Step{{Send: version(0, 0, qemu), Want: []Want{{Command: cmdVersion, Check: sane}}}}},
+		long(good("no JSON", 0, "", unasked)),
+		long(good("empty JSON", 0, "{}\x00", unasked)),
+		long(good("empty capabilities", 0, "{\"capabilities\":{}}\x00", unasked)),
+		good("minor 1", 1, qemu, all).needs(NeedMulti),
+		good("minor 65535", 65535, qemu, nil),
+		good("max_msg_fds 1024", 0, padded(`"max_msg_fds":1024,"max_data_xfer_size":1048576,"migration":{"pgsize":4096}`), map[string]any{"write_multiple": nil, "twin_socket": nil}),
+		twin,
+		good("twin_socket not supported", 0, padded(`"twin_socket":{"supported":false},"max_msg_fds":8`), unasked),
+		good("twin_socket for a client that takes no descriptor", 0, padded(`"twin_socket":{"supported":true},"max_msg_fds":0`), unasked),
+		good("write_multiple false", 0, padded(`"write_multiple":false,"max_msg_fds":8`), unasked),
+		good("unknown members", 0, `{"capabilities":{"colour":"red","max_msg_fds":8}`+strings.Repeat(" ", 150)+`,"x":[1]}`+"\x00", unasked),
+		good("deep JSON", 0, caps(`"x":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)), unasked),
+		good("the longest text", 0, caps(`"x":"`+strings.Repeat("y", Largest-100)+`"`), unasked),
+		// The migration feature is not there, so it is not offered.
+		good("migration is not answered", 0, qemu, map[string]any{"migration": nil}).reference(),
+		{Name: "version/no reply before VERSION", Raw: true, Steps: []Step{
+			post(cmdInfo, U32(16, 0, 0, 0)), {Send: version(0, 0, qemu), Want: []Want{{Command: cmdVersion}}}}},
+		{Name: "version/descriptors that nobody wants", Raw: true, Steps: []Step{
+			Step{Send: version(0, 0, qemu), Want: []Want{{Command: cmdVersion}}}.fds(FD{Name: "p", Kind: Pipe}).check(Check{Name: "p", Hangup: true})}},
 	}
-	again := bad("again after a failure", 3, qemu)
-	again.Steps = append(again.Steps, good("", 0, qemu, true, all).Steps...)
+	again := bad("again after a failure", 3, qemu).reference()
+	again.Steps = append(again.Steps, good("", 0, qemu, all).Steps...)
 	pipelined := Case{Name: "version/command behind it in one write", Raw: true, Steps: []Step{{
 		Send: slices.Concat(version(0, 0, qemu), Message(9, cmdInfo, 0, U32(16, 0, 0, 0))),
 		Want: []Want{{Command: cmdVersion}, {ID: 9, Command: cmdInfo}},
 	}}}
-	split := good("split at every byte", 0, qemu, true, all)
+	split := good("split at every byte", 0, qemu, nil)
 	split.Steps[0].Split = 1
 	// No room for more than the limits, so nothing more is agreed on.
-	short := good("no room for write_multiple", 0, caps(`"write_multiple":true,"pgsizes":4096`), false,
-		map[string]any{"max_msg_fds": 8.0, "max_data_xfer_size": 1048576.0, "write_multiple": nil, "pgsizes": nil})
+	short := long(good("no room for write_multiple", 0, caps(`"write_multiple":true,"pgsizes":4096`), map[string]any{"write_multiple": nil, "pgsizes": nil})).reference()
 	short.Steps = append(short.Steps, ask(cmdMulti, unix.EINVAL, nil, U64(0)))
 	return append(cases, again, pipelined, split, short)
-}
-
-func infoCases() []Case {
-	region := func(argsz, index uint32) []byte { return slices.Concat(U32(argsz, 0, index, 0), U64(0, 0)) }
-	cases := []Case{
-		one("info/device short", cmdInfo, unix.EINVAL, nil, U32(16, 0)),
-		one("info/device argsz 8", cmdInfo, unix.EINVAL, nil, U32(8, 0, 0, 0)),
-		one("info/device argsz 32", cmdInfo, 0, U32(16, 3, 9, 5), U32(32, 0, 0, 0)),
-		one("info/irq short", cmdIRQ, unix.EINVAL, nil, U32(16, 0)),
-		one("info/irq argsz 8", cmdIRQ, unix.EINVAL, nil, U32(8, 0, 0, 0)),
-		one("info/irq index 5", cmdIRQ, unix.EINVAL, nil, U32(16, 0, 5, 0)),
-		one("info/irq index 2^32-1", cmdIRQ, unix.EINVAL, nil, U32(16, 0, 1<<32-1, 0)),
-		one("info/region short", cmdRegion, unix.EINVAL, nil, U32(32, 0)),
-		one("info/region argsz 8", cmdRegion, unix.EINVAL, nil, region(8, 0)),
-		one("info/region index 9", cmdRegion, unix.EINVAL, nil, region(32, 9)),
-	}
-	return append(cases, reference([]Case{
-		one("info/irq REQ, long argsz", cmdIRQ, 0, U32(16, 1, 4, 1), U32(32, 0, 4, 0)),
-		one("info/irq ERR", cmdIRQ, 0, U32(16, 1, 3, 1), U32(16, 0, 3, 0)),
-		one("info/irq MSI-X", cmdIRQ, 0, U32(16, 1, 2, refVectors), U32(16, 0, 2, 0)),
-		one("info/irq MSI absent", cmdIRQ, 0, U32(16, 1, 1, 0), U32(16, 0, 1, 0)),
-		one("info/irq INTx", cmdIRQ, 0, U32(16, 7, 0, 1), U32(16, 0, 0, 0)),
-		one("info/region larger argsz", cmdRegion, 0, slices.Concat(U32(32, 3, 0, 0), U64(4096, 0)), region(40, 0)),
-		one("info/region read-only", cmdRegion, 0, slices.Concat(U32(32, 1, 2, 0), U64(4096, 0)), region(32, 2)),
-		one("info/region config", cmdRegion, 0, slices.Concat(U32(32, 3, 7, 0), U64(4096, 0)), region(32, 7)),
-		one("info/region absent", cmdRegion, 0, slices.Concat(U32(32, 0, 1, 0), U64(0, 0)), region(32, 1)),
-	})...)
 }
