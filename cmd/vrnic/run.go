@@ -31,6 +31,7 @@ type runFlags struct {
 	cpus        int
 	memory      string
 	mtu         int
+	iommu       bool
 	accel       string
 	bootTimeout time.Duration
 	timeout     time.Duration
@@ -91,6 +92,7 @@ run takes for "skip this one".`,
 	f.IntVar(&r.cpus, "cpus", launch.DefaultCPUs, "virtual CPUs")
 	f.StringVar(&r.memory, "memory", "1G", "guest memory, with suffix M or G")
 	f.IntVar(&r.mtu, "mtu", 0, "MTU of the card's netdev (0: the driver's)")
+	f.BoolVar(&r.iommu, "iommu", false, "put the card behind an IOMMU (VT-d): a page that the driver has not mapped, or no longer, is out of reach")
 	f.StringVar(&r.accel, "accel", "auto", "auto, kvm or tcg")
 	f.DurationVar(&r.bootTimeout, "boot-timeout", launch.DefaultBootTimeout, "how long the guest may take until it can run CMD")
 	f.DurationVar(&r.timeout, "timeout", 0, "how long CMD may run (0: for ever)")
@@ -174,7 +176,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 // configuration that needs nothing built or fetched.
 func (r *runFlags) config(args []string) (launch.Config, error) {
 	c := launch.Config{
-		Append: r.append, CPUs: r.cpus, Accel: r.accel, GDB: r.gdb, QEMUArgs: r.qemuArgs,
+		Append: r.append, CPUs: r.cpus, Accel: r.accel, IOMMU: r.iommu, GDB: r.gdb, QEMUArgs: r.qemuArgs,
 		BootTimeout: r.bootTimeout, Timeout: r.timeout, Command: args, Env: r.env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Artifacts: r.artifacts,
 	}

@@ -38,6 +38,7 @@ type Config struct {
 	CPUs      int
 	MemoryMiB int
 	Accel     string   // auto (default), kvm or tcg
+	IOMMU     bool     // put the devices behind an IOMMU (VT-d) that the guest uses, strictly
 	GDB       bool     // QEMU's gdb stub on tcp:127.0.0.1:1234; no time limits while booting
 	QEMUArgs  []string // further QEMU arguments, after ours
 

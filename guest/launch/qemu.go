@@ -32,13 +32,22 @@ const (
 // takes it) on a q35 machine, and a root port and a vfio-user-pci device for
 // each socket.
 func AttachArgs(sockets []string, memory string) []string {
-	args := []string{
+	return append(machineArgs(memory), deviceArgs(sockets)...)
+}
+
+func machineArgs(memory string) []string {
+	return []string{
 		"-machine", "q35,memory-backend=mem0",
 		"-object", "memory-backend-memfd,id=mem0,size=" + memory + ",share=on",
 		"-m", memory,
 	}
-	return append(args, deviceArgs(sockets)...)
 }
+
+// iommuArgs must come before the devices that are to be behind the IOMMU.
+// Without caching-mode QEMU aborts when the guest turns it on: the maps of a
+// vfio-user device must follow the guest's. Interrupts are remapped where QEMU
+// can do that, which under KVM asks for a split interrupt controller.
+func iommuArgs() []string { return []string{"-device", "intel-iommu,caching-mode=on"} }
 
 func deviceArgs(sockets []string) (args []string) {
 	for i, path := range sockets {
@@ -71,13 +80,20 @@ func (c Config) qemuArgs(level int) ([]string, error) {
 	accel := []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}
 	if kvm {
 		accel = []string{"-accel", "kvm", "-cpu", "host"}
+		if c.IOMMU {
+			accel[1] += ",kernel-irqchip=split"
+		}
 	}
 	args := []string{
 		"-name", "vrnic",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 	}
 	args = append(args, accel...)
-	args = append(args, AttachArgs(c.Sockets, strconv.Itoa(c.MemoryMiB)+"M")...)
+	args = append(args, machineArgs(strconv.Itoa(c.MemoryMiB)+"M")...)
+	if c.IOMMU {
+		args = append(args, iommuArgs()...)
+	}
+	args = append(args, deviceArgs(c.Sockets)...)
 	args = append(args,
 		"-smp", strconv.Itoa(c.CPUs),
 		"-kernel", c.Kernel,
@@ -117,6 +133,11 @@ func (c Config) kernelCommandLine(level int, kvm bool) string {
 	}
 	if c.GDB {
 		words = append(words, "nokaslr")
+	}
+	if c.IOMMU {
+		// Translated, and each unmap at once: what a driver leaves mapped, or
+		// uses after it is unmapped, shows.
+		words = append(words, "intel_iommu=on", "iommu=nopt", "iommu.strict=1")
 	}
 	if c.Append != "" {
 		words = append(words, c.Append)

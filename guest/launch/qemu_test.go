@@ -40,6 +40,7 @@ func TestKernelCommandLine(t *testing.T) {
 		{Config{}, true, "console=ttyS0 loglevel=4 panic=-1 oops=panic"},
 		{Config{}, false, "console=ttyS0 loglevel=4 panic=-1 oops=panic no_timer_check"},
 		{Config{GDB: true, Append: "loglevel=8 foo"}, true, "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr loglevel=8 foo"},
+		{Config{IOMMU: true}, true, "console=ttyS0 loglevel=4 panic=-1 oops=panic intel_iommu=on iommu=nopt iommu.strict=1"},
 	} {
 		if got := tc.c.kernelCommandLine(consoleQuiet, tc.kvm); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.c, got, tc.want)
@@ -65,6 +66,15 @@ func TestArguments(t *testing.T) {
 	}
 	if !slices.Equal(args[len(args)-2:], []string{"-device", "edu"}) {
 		t.Errorf("the user's arguments are not the last: %q", args)
+	}
+	// The card is behind the IOMMU only if it comes after it.
+	args, err = Config{Accel: "tcg", IOMMU: true, Sockets: []string{"/s"}}.qemuArgs(consoleQuiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	iommu := slices.Index(args, "intel-iommu,caching-mode=on")
+	if card := slices.IndexFunc(args, func(a string) bool { return strings.Contains(a, "vfio-user-pci") }); iommu < 0 || card < iommu {
+		t.Errorf("IOMMU at %d, card at %d in %q", iommu, card, args)
 	}
 	for _, accel := range []string{"hvf", "KVM"} {
 		if _, err := useKVM(accel); err == nil {
