@@ -26,36 +26,49 @@ type pairOptions struct {
 
 func newSide(t testing.TB, r *IRDMA, rnd *rand.Rand, o pairOptions) *side {
 	t.Helper()
-	s := new(side)
-	var err error
-	const entries = 701
-	if s.cq, err = r.CreateCQ(entries, 0, o.user); err != nil {
-		t.Fatal(err)
-	}
-	if s.qp, err = r.NewQP(QPConfig{Send: s.cq, Recv: s.cq, PD: pairPD, SendWRs: 256, RecvWRs: 64, SendSGEs: 3, RecvSGEs: 3,
-		Inline: maxInline, User: o.user}); err != nil {
-		t.Fatal(err)
-	}
-	if o.attr != nil {
-		o.attr(&s.qp.Attr)
-	}
-	kind := regionKind{size: max(o.size, 64<<10), va: 0x7fee_0000_0100, page: Page4K, level: 1}
-	if s.mem, err = newFlat(r, rnd, kind, pairPD, Everything); err != nil {
+	s, err := trySide(r, rnd, o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
+func trySide(r *IRDMA, rnd *rand.Rand, o pairOptions) (*side, error) {
+	s := new(side)
+	var err error
+	const entries = 701
+	if s.cq, err = r.CreateCQ(entries, 0, o.user); err != nil {
+		return nil, err
+	}
+	if s.qp, err = r.NewQP(QPConfig{Send: s.cq, Recv: s.cq, PD: pairPD, SendWRs: 256, RecvWRs: 64, SendSGEs: 3, RecvSGEs: 3,
+		Inline: maxInline, User: o.user}); err != nil {
+		return nil, err
+	}
+	if o.attr != nil {
+		o.attr(&s.qp.Attr)
+	}
+	kind := regionKind{size: max(o.size, 64<<10), va: 0x7fee_0000_0100, page: Page4K, level: 1}
+	s.mem, err = newFlat(r, rnd, kind, pairPD, Everything)
+	return s, err
+}
+
 func newPair(t testing.TB, r *IRDMA, rnd *rand.Rand, o pairOptions) (a, b *side) {
 	t.Helper()
-	a, b = newSide(t, r, rnd, o), newSide(t, r, rnd, o)
-	if o.lone {
-		return a, b
-	}
-	if err := ConnectPair(a.qp, b.qp); err != nil {
+	a, b, err := tryPair(r, rnd, o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return a, b
+}
+
+func tryPair(r *IRDMA, rnd *rand.Rand, o pairOptions) (a, b *side, err error) {
+	if a, err = trySide(r, rnd, o); err != nil {
+		return nil, nil, err
+	}
+	if b, err = trySide(r, rnd, o); err != nil || o.lone {
+		return a, b, err
+	}
+	return a, b, ConnectPair(a.qp, b.qp)
 }
 
 // end destroys what is left of sides.
