@@ -37,6 +37,11 @@ func serve(t testing.TB, opts vfiouser.Options) (path string, dev *conformance.R
 // Serve did.
 func serveDevice(t testing.TB, dev vfiouser.Device, opts vfiouser.Options) (path string, stop func() error) {
 	t.Helper()
+	return serveLayout(t, dev, conformance.ReferenceLayout(), opts)
+}
+
+func serveLayout(t testing.TB, dev vfiouser.Device, layout vfiouser.Layout, opts vfiouser.Options) (path string, stop func() error) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
 	l, err := vfiouser.Listen(path)
 	if err != nil {
@@ -45,7 +50,7 @@ func serveDevice(t testing.TB, dev vfiouser.Device, opts vfiouser.Options) (path
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- vfiouser.NewServer(dev, conformance.ReferenceLayout(), opts).Serve(ctx, l.UnixListener)
+		done <- vfiouser.NewServer(dev, layout, opts).Serve(ctx, l.UnixListener)
 	}()
 	stop = sync.OnceValue(func() error {
 		cancel()
