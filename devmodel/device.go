@@ -175,10 +175,16 @@ func (d *Device) Settle() (wait func()) {
 	defer d.mu.Unlock()
 	unsettled := d.unsettled && !d.engine.Grace().Quiet()
 	d.unsettled = false
-	if unsettled {
-		return d.engine.Grace().Wait
+	accesses := d.mem.Settle()
+	if !unsettled {
+		return accesses
 	}
-	return nil
+	return func() {
+		if accesses != nil {
+			accesses()
+		}
+		d.engine.Grace().Wait()
+	}
 }
 
 // Reset is the bus's device reset: everything but the maps is as at power-on.
@@ -244,11 +250,12 @@ func (d *Device) MapDMA(iova, size uint64, f *os.File, offset uint64, readable, 
 	return d.mem.Map(iova, size, f, offset, readable, writable)
 }
 
-// UnmapDMA ends it and returns when no DMA to the range can happen any more.
+// UnmapDMA ends it: no access that begins later reaches the range. Settle tells
+// when those under way are over.
 func (d *Device) UnmapDMA(iova, size uint64) error { return d.mem.Unmap(iova, size) }
 
-// UnmapAllDMA drops all maps.
-func (d *Device) UnmapAllDMA() { d.mem.UnmapAll() }
+// UnmapAllDMA is UnmapDMA of everything.
+func (d *Device) UnmapAllDMA() { d.mem.Clear() }
 
 // GlobalReset begins a reset of the whole card that another function asked for:
 // dom is reg.CORER, reg.GLOBR or reg.EMPR. GLGEN_RSTAT tells when it is over.

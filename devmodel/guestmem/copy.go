@@ -25,23 +25,28 @@ func Copy(dst *Memory, dstIOVA uint64, src *Memory, srcIOVA uint64, n uint32) er
 
 // CopySegments is Copy for lists of pieces, for as many bytes as the shorter
 // list has, with one check of both lists before anything moves. It does not
-// allocate. The caller bounds the lists: Unmap waits for the whole of it.
+// allocate. The caller bounds the lists: who waits for an unmapping waits for
+// the whole of it.
 func CopySegments(dst *Memory, d []Segment, src *Memory, s []Segment) (err error) {
-	c := copier{dst: cursor{m: dst, write: true, list: d}, src: cursor{m: src, list: s}}
+	c := copier{dst: cursor{write: true, list: d}, src: cursor{list: s}}
 	old := debug.SetPanicOnFault(true)
-	first, second := dst, src
-	if uintptr(unsafe.Pointer(first)) > uintptr(unsafe.Pointer(second)) {
-		first, second = second, first
-	}
-	first.mu.RLock() // in one order everywhere: a waiting Unmap stops further readers
-	if second != first {
-		second.mu.RLock()
+	// In one order everywhere: who waits for one of them stops further readers.
+	switch {
+	case dst == src:
+		c.dst.t = dst.enter()
+		c.src.t = c.dst.t
+	case uintptr(unsafe.Pointer(dst)) < uintptr(unsafe.Pointer(src)):
+		c.dst.t = dst.enter()
+		c.src.t = src.enter()
+	default:
+		c.src.t = src.enter()
+		c.dst.t = dst.enter()
 	}
 	defer func() {
-		if second != first {
-			second.mu.RUnlock()
+		c.dst.t.leave()
+		if dst != src {
+			c.src.t.leave()
 		}
-		first.mu.RUnlock()
 		debug.SetPanicOnFault(old)
 		if r := recover(); r != nil {
 			f, ok := r.(interface{ Addr() uintptr })
@@ -62,7 +67,7 @@ type copier struct {
 
 // cursor goes through a list of segments.
 type cursor struct {
-	m     *Memory
+	t     *table
 	write bool
 	list  []Segment
 	i     int
@@ -88,9 +93,10 @@ func (c *cursor) next(n uint64) ([]byte, error) {
 	}
 	s := c.list[c.i]
 	iova := s.IOVA + uint64(c.off)
-	b, why := c.m.span(iova, min(n, uint64(s.Len-c.off)), c.write)
-	if why != "" {
-		return nil, &Fault{c.op(), iova, uint64(s.Len - c.off), why}
+	b, f := c.t.span(c.op(), iova, min(n, uint64(s.Len-c.off)), c.write)
+	if f != nil {
+		f.Len = uint64(s.Len - c.off)
+		return nil, f
 	}
 	c.off += uint32(len(b))
 	return b, nil
@@ -115,26 +121,6 @@ func total(list []Segment) (n uint64) {
 	return n
 }
 
-// span returns the bytes of the map at iova, at most n, or why there are
-// none. The caller holds mu shared.
-func (m *Memory) span(iova, n uint64, write bool) ([]byte, string) {
-	i := m.find(iova)
-	if i < 0 {
-		return nil, "no DMA map"
-	}
-	r := &m.regions[i]
-	switch {
-	case r.host == nil:
-		return nil, errNoDescriptor.Error()
-	case write && !r.writable:
-		return nil, "DMA map is read-only"
-	case !write && !r.readable:
-		return nil, "DMA map is write-only"
-	}
-	off := iova - r.start
-	return r.host[off : off+min(n, r.size-off)], ""
-}
-
 func (c *copier) run() error {
 	left := min(total(c.dst.list), total(c.src.list))
 	if err := c.src.check(left); err != nil {
@@ -144,7 +130,7 @@ func (c *copier) run() error {
 		return err
 	}
 	for left > 0 {
-		// Both lists are checked and their maps locked.
+		// Both lists are checked and their maps held.
 		if len(c.srcNow) == 0 {
 			c.srcNow, _ = c.src.next(left)
 		}
@@ -189,5 +175,5 @@ func (c *copier) gone(addr uintptr) error {
 		}
 	}
 	i := min(side.i, len(side.list)-1)
-	return &Fault{side.op(), side.list[i].IOVA, uint64(side.list[i].Len), "the memory behind the DMA map is gone (file truncated?)"}
+	return &Fault{Op: side.op(), IOVA: side.list[i].IOVA, Len: uint64(side.list[i].Len), Why: fileGone}
 }

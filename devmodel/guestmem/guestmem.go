@@ -8,7 +8,10 @@
 //   - Every access is checked once against the maps of that moment; an access
 //     that is not wholly inside mapped memory fails with a *Fault and moves
 //     nothing. An access may span maps that touch.
-//   - Unmap returns only when no access to the range can still be running.
+//   - Unmap makes a range unreachable at once: no access that begins later
+//     finds it. Accesses that were running may still be; Settle tells whether
+//     any is and how to wait for it. The host's mapping of a file lives until
+//     then.
 //   - Copies go in rising address order.
 //   - The file behind a map is the guest's: it may be truncated under us. The
 //     resulting SIGBUS ends the access with a *Fault, not the process.
@@ -17,16 +20,12 @@
 package guestmem
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
-	"sort"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,11 +59,19 @@ type Fault struct {
 	IOVA uint64
 	Len  uint64
 	Why  string
+	// Err is ErrNoDescriptor where that is why.
+	Err error
 }
 
 func (f *Fault) Error() string {
 	return fmt.Sprintf("guest memory %s of %d bytes at %#x: %s", f.Op, f.Len, f.IOVA, f.Why)
 }
+
+// Unwrap returns the cause that has a name.
+func (f *Fault) Unwrap() error { return f.Err }
+
+// ErrNoDescriptor tells memory that only messages reach from absent memory.
+var ErrNoDescriptor = errors.New("mapped without a descriptor")
 
 // Limits of one device's maps: a bound on what a client can make us hold.
 // QEMU with a virtual IOMMU maps page by page, up to 65535 maps, all of the
@@ -101,12 +108,26 @@ type fileID struct {
 	writable bool
 }
 
-// Memory is the DMA address space of one device.
+// Memory is the DMA address space of one device. The zero value has no maps.
 type Memory struct {
-	mu      sync.RWMutex // held shared during every access, so that Unmap waits
-	regions []region     // sorted by start, disjoint
+	table atomic.Pointer[table] // what accesses see; nil: nothing
+
+	mu      sync.Mutex // held by who changes the maps; never waits for an access
 	files   map[fileID]*file
 	virtual uint64 // bytes that files map
+	// Eras that have ended and may have accesses yet, oldest first, and how
+	// many regions they hold on to.
+	past     []*era
+	pastMaps int
+}
+
+// era is the time between two unmaps. Every access runs in one and holds use
+// shared; once it has ended none enters it any more.
+type era struct {
+	use sync.RWMutex
+	// The regions whose unmapping ended it. Their files are let go of when
+	// this era and all before it have no access left.
+	dropped []*region
 }
 
 // Map adds [iova, iova+size), backed by f from file offset off on. A nil f
@@ -127,14 +148,15 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 	if size > maxMapSize {
 		return fmt.Errorf("map of %#x bytes: %w", size, syscall.ENOSPC)
 	}
-	r := region{Range: rg, readable: readable, writable: writable}
+	r := &region{Range: rg, readable: readable, writable: writable}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.regions) >= maxMaps {
+	t := m.table.Load()
+	if t.len()+m.pastMaps >= maxMaps {
 		return fmt.Errorf("more than %d maps: %w", maxMaps, syscall.ENOSPC)
 	}
-	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].start > iova })
-	if i > 0 && m.regions[i-1].overlaps(rg) || i < len(m.regions) && m.regions[i].overlaps(rg) {
+	at, free := t.place(rg)
+	if !free {
 		return fmt.Errorf("map %#x+%#x overlaps another: %w", iova, size, syscall.EEXIST)
 	}
 	if f != nil {
@@ -149,9 +171,7 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 		r.file.refs++
 		r.host = r.file.bytes[off : off+size : off+size]
 	}
-	m.regions = append(m.regions, region{})
-	copy(m.regions[i+1:], m.regions[i:])
-	m.regions[i] = r
+	m.table.Store(t.insert(at, r))
 	return nil
 }
 
@@ -202,7 +222,6 @@ func (m *Memory) close(r *region) {
 	if f == nil {
 		return
 	}
-	r.file, r.host = nil, nil
 	if f.refs--; f.refs > 0 {
 		return
 	}
@@ -213,9 +232,9 @@ func (m *Memory) close(r *region) {
 	_ = unix.Munmap(f.bytes)
 }
 
-// Unmap drops every map that lies wholly inside [iova, iova+size) and returns
-// when nothing can touch them any more. Nothing there is no error (a virtual
-// IOMMU unmaps the whole address space); cutting a map in two is EINVAL.
+// Unmap makes every map that lies wholly inside [iova, iova+size) unreachable.
+// Nothing there is no error (a virtual IOMMU unmaps the whole address space);
+// cutting a map in two is EINVAL, and changes nothing.
 func (m *Memory) Unmap(iova, size uint64) error {
 	rg, err := NewRange(iova, size)
 	if err != nil {
@@ -223,150 +242,76 @@ func (m *Memory) Unmap(iova, size uint64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := range m.regions {
-		r := &m.regions[i]
-		if r.overlaps(rg) && (r.start < rg.start || r.last() > rg.last()) {
-			return fmt.Errorf("unmap %#x+%#x cuts the map %#x+%#x: %w", iova, size, r.start, r.size, syscall.EINVAL)
-		}
+	next, dropped, cut := m.table.Load().remove(rg)
+	if cut != nil {
+		return fmt.Errorf("unmap %#x+%#x cuts the map %#x+%#x: %w", iova, size, cut.start, cut.size, syscall.EINVAL)
 	}
-	keep := m.regions[:0]
-	for i := range m.regions {
-		if m.regions[i].overlaps(rg) {
-			m.close(&m.regions[i])
-			continue
-		}
-		keep = append(keep, m.regions[i])
-	}
-	clear(m.regions[len(keep):])
-	m.regions = keep
+	m.replace(next, dropped)
 	return nil
 }
 
-// UnmapAll drops every map and waits like Unmap.
-func (m *Memory) UnmapAll() {
+// Clear makes every map unreachable.
+func (m *Memory) Clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := range m.regions {
-		m.close(&m.regions[i])
-	}
-	m.regions = nil
+	m.replace(nil, m.table.Load().all())
 }
 
-// find returns the index of the region that holds iova, or -1.
-func (m *Memory) find(iova uint64) int {
-	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].start > iova }) - 1
-	if i < 0 || iova > m.regions[i].last() {
-		return -1
+// UnmapAll drops every map and returns when no access is left.
+func (m *Memory) UnmapAll() {
+	m.Clear()
+	if wait := m.Settle(); wait != nil {
+		wait()
 	}
-	return i
 }
 
-// errNoDescriptor tells memory that only messages reach from absent memory.
-var errNoDescriptor = errors.New("mapped without a descriptor (start QEMU with memory-backend-memfd,share=on)")
-
-// walk checks that [iova, iova+n) is accessible and calls f for each piece in
-// rising order. The caller holds mu shared.
-func (m *Memory) walk(op string, iova uint64, n int, write bool, f func(piece []byte)) error {
-	fault := func(why string) error { return &Fault{op, iova, uint64(n), why} }
-	rg, err := NewRange(iova, uint64(n))
-	if err != nil {
-		return fault("wraps around")
+// replace ends an era with the unmapping of regions.
+func (m *Memory) replace(next *table, dropped []*region) {
+	t := m.table.Load()
+	if len(dropped) == 0 {
+		return
 	}
-	if n == 0 {
+	m.table.Store(next)
+	t.era.dropped = dropped
+	m.past = append(m.past, t.era)
+	m.pastMaps += len(dropped)
+	m.reap()
+}
+
+// reap lets go of what past eras hold, as far as they have no access left.
+func (m *Memory) reap() {
+	for len(m.past) > 0 && m.past[0].use.TryLock() {
+		e := m.past[0]
+		e.use.Unlock()
+		for _, r := range e.dropped {
+			m.close(r)
+		}
+		m.pastMaps -= len(e.dropped)
+		m.past[0] = nil
+		m.past = m.past[1:]
+	}
+	if len(m.past) == 0 {
+		m.past = nil
+	}
+}
+
+// Settle returns nil if no access that began before an Unmap is running, or
+// else a function that returns when those are over.
+func (m *Memory) Settle() (wait func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reap()
+	if len(m.past) == 0 {
 		return nil
 	}
-	for pass := 0; pass < 2; pass++ { // check everything, then move
-		at, left := rg.start, rg.size
-		for i := m.find(at); left > 0; i++ {
-			if i < 0 || i >= len(m.regions) || m.regions[i].start > at {
-				return fault(fmt.Sprintf("no DMA map at %#x", at))
-			}
-			r := &m.regions[i]
-			if r.host == nil {
-				return fault(errNoDescriptor.Error())
-			}
-			if write && !r.writable {
-				return fault(fmt.Sprintf("DMA map at %#x is read-only", r.start))
-			}
-			if !write && !r.readable {
-				return fault(fmt.Sprintf("DMA map at %#x is write-only", r.start))
-			}
-			off := at - r.start
-			c := min(left, r.size-off)
-			if pass == 1 {
-				f(r.host[off : off+c])
-			}
-			at, left = at+c, left-c
+	past := append([]*era(nil), m.past...)
+	return func() {
+		for _, e := range past {
+			e.use.Lock()
+			e.use.Unlock() //lint:ignore SA2001 having had it is what counts
 		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.reap()
 	}
-	return nil
-}
-
-// guarded runs one access so that a SIGBUS of a truncated file becomes a
-// Fault.
-func (m *Memory) guarded(op string, iova uint64, n int, f func() error) (err error) {
-	old := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil {
-			if _, ok := r.(interface{ Addr() uintptr }); !ok {
-				panic(r)
-			}
-			err = &Fault{op, iova, uint64(n), "the memory behind the DMA map is gone (file truncated?)"}
-		}
-	}()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return f()
-}
-
-// Read copies len(p) bytes at iova into p.
-func (m *Memory) Read(iova uint64, p []byte) error {
-	return m.guarded("read", iova, len(p), func() error {
-		dst := p
-		return m.walk("read", iova, len(p), false, func(b []byte) { dst = dst[copy(dst, b):] })
-	})
-}
-
-// Write copies p to iova.
-func (m *Memory) Write(iova uint64, p []byte) error {
-	return m.guarded("write", iova, len(p), func() error {
-		src := p
-		return m.walk("write", iova, len(p), true, func(b []byte) { src = src[copy(b, src):] })
-	})
-}
-
-// Load64 loads the aligned little-endian 8-byte word at iova in one atomic
-// access, ordered before every later access of the caller.
-func (m *Memory) Load64(iova uint64) (v uint64, err error) {
-	err = m.guarded("load", iova, 8, func() error {
-		if iova%8 != 0 {
-			return &Fault{"load", iova, 8, "not 8-byte aligned"}
-		}
-		return m.walk("load", iova, 8, false, func(b []byte) {
-			v = littleEndian(atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b)))))
-		})
-	})
-	return v, err
-}
-
-// Store64 stores v, little-endian, into the aligned 8-byte word at iova in
-// one atomic access, ordered after every earlier access of the caller: it
-// publishes an entry whose other words are already written.
-func (m *Memory) Store64(iova uint64, v uint64) error {
-	return m.guarded("store", iova, 8, func() error {
-		if iova%8 != 0 {
-			return &Fault{"store", iova, 8, "not 8-byte aligned"}
-		}
-		return m.walk("store", iova, 8, true, func(b []byte) {
-			atomic.StoreUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), littleEndian(v))
-		})
-	})
-}
-
-// littleEndian converts between the host's order and the guest's.
-func littleEndian(v uint64) uint64 {
-	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], v)
-	return binary.LittleEndian.Uint64(b[:])
 }
