@@ -13,7 +13,7 @@ import (
 
 // Cases are all the conversations.
 func Cases() []Case {
-	return slices.Concat(versionCases(), framingCases(), infoCases(), mappedCases(), irqCases(), irqStateCases(), regionCases(), multiCases(), dmaCases(), lifeCases())
+	return slices.Concat(versionCases(), framingCases(), infoCases(), mappedCases(), irqCases(), irqStateCases(), regionCases(), multiCases(), dmaCases(), memoryCases(), settleCases(), lifeCases())
 }
 
 // Largest is the longest message a server that says max_data_xfer_size 1 MiB has
