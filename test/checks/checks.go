@@ -40,6 +40,19 @@ type env struct {
 	root   string // of the checkout
 	vrnic  string // the built binary
 	outDir string // artifacts of this check
+	parts  []result
+}
+
+// part adds a line of its own to the table, below the check's.
+func (e *env) part(t *testing.T, name, command, measured string, took time.Duration) {
+	r := result{Name: name, Command: command, Result: "passed", Took: took}
+	if t.Failed() {
+		r.Result = "FAILED"
+	}
+	if measured != "" {
+		r.Result += ": " + measured
+	}
+	e.parts = append(e.parts, r)
 }
 
 // result is one row of the closing table.
@@ -48,6 +61,7 @@ type result struct {
 	Command string        `json:"command"`
 	Result  string        `json:"result"`
 	Took    time.Duration `json:"took"`
+	Parts   []result      `json:"parts,omitempty"`
 }
 
 // run is one finished command.
@@ -163,7 +177,9 @@ func (r *record) table() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "| check | command | result | seconds |\n| --- | --- | --- | --- |")
 	for _, x := range r.results {
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %.1f |\n", x.Name, x.Command, x.Result, x.Took.Seconds())
+		for _, x := range append([]result{x}, x.Parts...) {
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %.1f |\n", x.Name, x.Command, x.Result, x.Took.Seconds())
+		}
 	}
 	return b.String()
 }

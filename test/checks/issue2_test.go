@@ -97,6 +97,9 @@ type allowedLine struct {
 
 var trouble = regexp.MustCompile(`(?i)safe mode|warning|\bBUG\b|call trace|\bfail|time[d ]?-?out|\berror|unsupported|hung task|unable to|denied|invalid`)
 
+// logMark begins what a check writes to the kernel log to say what it does.
+const logMark = "check: "
+
 // wantCleanLog checks that the log has no line about trouble from our drivers,
 // nor any kernel warning, beyond the checked-in list.
 func wantCleanLog(t *testing.T, path string) {
@@ -120,15 +123,19 @@ func wantCleanLog(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drivers := 0
+	drivers, during := 0, ""
 lines:
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimSpace(line)
+		if _, what, ok := strings.Cut(line, "] "+logMark); ok {
+			during = " (" + what + ")"
+			continue
+		}
 		ours := strings.Contains(line, "ice") || strings.Contains(line, "irdma") || strings.Contains(line, "infiniband")
 		if ours {
 			drivers++
 		}
-		anywhere := strings.Contains(line, "WARNING:") || strings.Contains(line, "BUG:") || strings.Contains(line, "Call Trace") || strings.Contains(line, "Oops")
+		anywhere := strings.Contains(line, "WARNING:") || strings.Contains(line, "BUG:") || strings.Contains(line, "Call Trace") || strings.Contains(line, "Oops") || strings.Contains(line, "blocked for more than") || strings.Contains(line, "possible circular locking")
 		if !anywhere && !(ours && trouble.MatchString(line)) {
 			continue
 		}
@@ -137,7 +144,7 @@ lines:
 				continue lines
 			}
 		}
-		t.Errorf("kernel log: %s", line)
+		t.Errorf("kernel log%s: %s", during, line)
 	}
 	if drivers == 0 {
 		t.Errorf("%s has no line of the drivers: it is not the kernel log", path)

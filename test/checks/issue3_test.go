@@ -30,16 +30,23 @@ func init() {
 	)
 }
 
+// pingpongListens waits until a server of ibv_rc_pingpong takes clients.
+const pingpongListens = `
+listening() {
+	n=0
+	until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 [0-9A-F:]* 0A '; do
+		n=$((n+1)); [ $n -lt 400 ] || return 1; sleep 0.05
+	done
+}
+`
+
 // pingpongScript runs a server in the background and a client against it, for
 // each line of options.
-const pingpongScript = `
+const pingpongScript = pingpongListens + `
 fail() { echo "FAILED: $*"; cat /tmp/server /tmp/client 2>/dev/null; exit 1; }
 pp() {
 	ibv_rc_pingpong "$@" > /tmp/server 2>&1 & s=$!
-	n=0
-	until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 [0-9A-F:]* 0A '; do
-		n=$((n+1)); [ $n -lt 400 ] || fail "no server: $*"; sleep 0.05
-	done
+	listening || fail "no server: $*"
 	ibv_rc_pingpong "$@" localhost > /tmp/client 2>&1 || fail "client: $*"
 	wait $s || fail "server: $*"
 	echo "passed: $*"
@@ -101,18 +108,29 @@ func startSession(t *testing.T, e *env) *session {
 // do runs shell commands in the guest and returns what they print.
 func (s *session) do(script string) string {
 	s.t.Helper()
+	text, err := converse(s.in, s.out, script)
+	if err != nil {
+		s.t.Fatalf("guest: %v\n%s", err, text)
+	}
+	return text
+}
+
+// converse has a shell run commands and returns what they print.
+func converse(in io.Writer, out *bufio.Reader, script string) (string, error) {
 	const mark = "=done="
-	fmt.Fprintf(s.in, "%s\necho %s\n", script, mark)
+	if _, err := fmt.Fprintf(in, "%s\necho %s\n", script, mark); err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	for {
-		line, err := s.out.ReadString('\n')
-		if strings.HasSuffix(line, mark+"\n") {
-			b.WriteString(strings.TrimSuffix(line, mark+"\n"))
-			return b.String()
+		line, err := out.ReadString('\n')
+		if text, last := strings.CutSuffix(line, mark+"\n"); last {
+			b.WriteString(text)
+			return b.String(), nil
 		}
 		b.WriteString(line)
 		if err != nil {
-			s.t.Fatalf("guest: %v\n%s", err, b.String())
+			return b.String(), err
 		}
 	}
 }
@@ -200,8 +218,9 @@ func (s *session) kernel() objects {
 
 // waitingServer starts ibv_rc_pingpong without a client: its objects exist and
 // its buffer holds a pattern.
-const waitingServer = `ibv_rc_pingpong -g 1 -c > /tmp/server 2>&1 & s=$!
-until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 [0-9A-F:]* 0A '; do sleep 0.05; done`
+const waitingServer = pingpongListens + `
+ibv_rc_pingpong -g 1 -c > /tmp/server 2>&1 & s=$!
+listening || cat /tmp/server`
 
 func sameObjects(t *testing.T, e *env) {
 	s := startSession(t, e)
