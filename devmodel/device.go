@@ -87,6 +87,7 @@ type Device struct {
 	engine *engine.Engine
 	system system
 	emit   func(any)
+	remote remote
 
 	// unsettled: something was ended that the data path may be using.
 	unsettled bool
@@ -94,9 +95,15 @@ type Device struct {
 
 // New makes a card in power-on state. Close releases it.
 func New(c Config) *Device {
-	d := &Device{emit: func(any) {}}
-	if c.Emit != nil {
-		d.emit = func(event any) { c.Emit(d.judge(event)) }
+	d := &Device{}
+	if c.Emit == nil {
+		c.Emit = func(any) {}
+	}
+	d.emit = func(event any) {
+		if b, ok := event.(fw.BlankDescriptor); ok {
+			d.suspect(b)
+		}
+		c.Emit(d.judge(event))
 	}
 	d.config = pci.NewConfig(serialNumber(c.MAC))
 	d.config.FLR = func() { d.reset(reg.FLR) }
@@ -105,7 +112,7 @@ func New(c Config) *Device {
 			(*signal)(msixIndex, v)
 		}
 	})
-	mem := dma{&d.mem, d.config.BusMaster}
+	mem := dma{&d.mem, d.config.BusMaster, d.missing}
 	d.engine = engine.New(c.Engine)
 	d.system.after = grace.NewAfter(d.engine.Grace(), &d.mu)
 	d.system.release = d.engine.Clock().NewTimer(d.released)
@@ -145,6 +152,7 @@ func serialNumber(mac [6]byte) uint64 {
 // Attach starts the life of the device with one client; signal sends the
 // message of an interrupt.
 func (d *Device) Attach(signal func(index, vector int)) {
+	d.remote.attach()
 	d.emit(Attached{})
 	d.signal.Store(&signal)
 }
@@ -164,6 +172,7 @@ func (d *Device) Detach() {
 	d.mu.Unlock()
 	d.mem.UnmapAll()
 	d.engine.Grace().Wait()
+	d.remote.detach()
 }
 
 // Settle is to be called after UnmapDMA, UnmapAllDMA, Reset and writes of the

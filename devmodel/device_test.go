@@ -6,13 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/fw"
@@ -183,14 +180,7 @@ func TestResets(t *testing.T) {
 
 func TestNoDMAWithoutBusMaster(t *testing.T) {
 	c := newCard(t)
-	fd, err := unix.MemfdCreate("devmodel-test", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fd), "devmodel-test")
-	if err := f.Truncate(1 << 16); err != nil {
-		t.Fatal(err)
-	}
+	f := ramFile(t, 1<<16)
 	// A CQP context for a ring of 4 at 0x200, generation 2.
 	ctx := make([]byte, 64)
 	binary.LittleEndian.PutUint64(ctx[0:], 2<<3|1<<8)

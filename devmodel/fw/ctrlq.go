@@ -190,6 +190,9 @@ func (f *Firmware) serveOne(q *sendQueue, i uint32) bool {
 		f.emit(QueueFault{q.name, i, "descriptor", addr, err})
 		return false
 	}
+	if r.desc == ([descSize]byte{}) {
+		f.emit(BlankDescriptor{q.name, i, addr})
+	}
 	rc := f.execute(q, i, addr, &r)
 	if r.grace && !f.after.Quiet() {
 		f.after.Park(func() {

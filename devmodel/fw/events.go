@@ -35,6 +35,25 @@ func (u UnknownCommand) String() string {
 	return fmt.Sprintf("%s[%d] opcode %#04x (%s) is not supported", u.Queue, u.Index, u.Opcode, name)
 }
 
+// DescriptorSize is the size of a control queue's descriptor.
+const DescriptorSize = descSize
+
+// OpcodeOf is the opcode in a descriptor.
+func OpcodeOf(d [DescriptorSize]byte) uint16 { return le.Uint16(d[2:]) }
+
+// BlankDescriptor is the event of a descriptor without a bit set among those
+// that the driver posted. It is executed like any other of opcode 0, and says
+// that the card may not see what the driver writes.
+type BlankDescriptor struct {
+	Queue   string
+	Index   uint32
+	Address uint64
+}
+
+func (b BlankDescriptor) String() string {
+	return fmt.Sprintf("%s[%d] at %#x is blank", b.Queue, b.Index, b.Address)
+}
+
 // BadDescriptor is the event of a descriptor that breaks the rules common to
 // all commands.
 type BadDescriptor struct {

@@ -23,11 +23,17 @@ func Fan(sinks ...func(any)) func(any) {
 	}
 }
 
-// Log writes events to logger at level trace. Formatting costs nothing while
-// that level is off.
+// Alarm is an event that somebody has to act upon, since nothing works before:
+// it is rare, and its text says what to do.
+type Alarm interface{ Alarm() }
+
+// Log writes events to logger at level trace, and alarms at level error.
+// Formatting costs nothing while that level is off.
 func Log(logger hclog.Logger) func(any) {
 	return func(event any) {
-		if logger.IsTrace() {
+		if _, ok := event.(Alarm); ok {
+			logger.Error(fmt.Sprint(event))
+		} else if logger.IsTrace() {
 			logger.Trace(fmt.Sprint(event))
 		}
 	}
