@@ -23,6 +23,11 @@ var measure = flag.Bool("measure", false, "measure and hold the figures against 
 const (
 	maxReadRatio = 1.15
 	minDoorbells = 1e6 // per second
+	// idleEdu is how many nanoseconds a write to edu takes on the machine that
+	// minDoorbells was promised for, when nothing else runs there. What QEMU
+	// itself takes for a posted write grows with it, so a guest on a machine
+	// that is slower at the moment owes accordingly less.
+	idleEdu = 153
 )
 
 const (
@@ -43,13 +48,13 @@ func TestMeasure(t *testing.T) {
 	}
 	t.Logf("everything runs on CPU %d", cpu)
 	vrnic := vrnicBinary(t)
-	echo, tool := buildTool(t, "echo"), buildTool(t, "mmiobench")
+	echo, program := buildProgram(t, "echo"), buildProgram(t, "mmiobench")
 	dir := t.TempDir()
 	cards := []string{filepath.Join(dir, "card0"), filepath.Join(dir, "card1")}
 	echoSocket := filepath.Join(dir, "echo")
 	cardServer := startServer(t, vrnic, "serve", "--socket", cards[0], "--socket", cards[1])
 	startServer(t, echo, "-socket", echoSocket)
-	m := bootGuest(t, vrnic, []string{cards[0], echoSocket}, tool)
+	m := bootGuest(t, vrnic, []string{cards[0], echoSocket}, program)
 
 	var figures []figure
 	take := func(f func(t *testing.T) []figure) {
@@ -63,9 +68,13 @@ func TestMeasure(t *testing.T) {
 		}
 		figures = append(figures, got...)
 	}
-	take(func(t *testing.T) []figure { return reads(t, m) })
+	b := startMMIO(t, m)
+	take(func(t *testing.T) []figure { return reads(t, b) })
+	b.stop()
 	inGuest(t, m, "modprobe", "-a", "ice", "irdma")
-	take(func(t *testing.T) []figure { return guestDoorbells(t, m) })
+	b = startMMIO(t, m)
+	take(func(t *testing.T) []figure { return guestDoorbells(t, b) })
+	b.stop()
 	take(clientDoorbells(t, cards[1]))
 	if err := m.Close(); err != nil {
 		t.Error(err)
@@ -86,49 +95,77 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// mmiobench runs the tool in the guest.
-func mmiobench(t *testing.T, m *launch.Machine, args ...string) map[string]*mmio {
+// The devices in the guest.
+const (
+	card = "card"
+	bare = "echo"
+	edu  = "edu"
+)
+
+var devices = []string{card, bare, edu}
+
+// startMMIO starts mmiobench with the registers to use: what a driver's flush
+// reads (ice_osdep.h:ice_flush) and the doorbell of irdma's own QP; a register
+// that the echo server has; edu's identification and liveness check.
+func startMMIO(t *testing.T, m *launch.Machine) *tool {
+	return startTool(t, m,
+		fmt.Sprintf("%s=0x8086:0x1592,%#x,%#x,%d", card, minidriver.GLGEN_STAT, minidriver.PFPE_WQEALLOC, gsiQP),
+		fmt.Sprintf("%s=0x1234:0xec40,0,8,1", bare),
+		fmt.Sprintf("%s=0x1234:0x11e8,0,4,1", edu))
+}
+
+// mmio is what was measured of one device: nanoseconds per access, and those
+// until it was given away.
+type mmio struct{ whole, issue samples }
+
+// accesses measures count accesses of each device per round. Each round goes
+// over the devices several times.
+func accesses(t *testing.T, b *tool, what string, count map[string]int) map[string]*mmio {
 	t.Helper()
-	out := inGuest(t, m, append([]string{"/root/mmiobench", fmt.Sprintf("-rounds=%d", rounds)}, args...)...)
-	found, err := parseMMIO(out)
-	if err != nil {
-		t.Fatalf("mmiobench: %v\n%s", err, out)
+	const turns = 10
+	out := map[string]*mmio{}
+	for _, d := range devices {
+		out[d] = &mmio{}
+		b.run(t, what, d, count[d]/turns) // warm
 	}
-	for _, name := range []string{"card", "echo", "edu"} {
-		if d := found[name]; d == nil || len(d.whole) != rounds {
-			t.Fatalf("mmiobench did not measure %s\n%s", name, out)
+	for range rounds {
+		whole, issue := map[string]time.Duration{}, map[string]time.Duration{}
+		for range turns {
+			for _, d := range devices {
+				w, i := b.run(t, what, d, count[d]/turns)
+				whole[d], issue[d] = whole[d]+w, issue[d]+i
+			}
+		}
+		for _, d := range devices {
+			out[d].whole = append(out[d].whole, float64(whole[d])/float64(count[d]))
+			out[d].issue = append(out[d].issue, float64(issue[d])/float64(count[d]))
 		}
 	}
-	return found
+	return out
 }
 
 // reads is the round trip of a register read, with no driver bound.
-func reads(t *testing.T, m *launch.Machine) []figure {
-	d := mmiobench(t, m, "read",
-		fmt.Sprintf("card=0x8086:0x1592,%#x,10000", minidriver.GLGEN_STAT),
-		"echo=0x1234:0xec40,0,10000",
-		"edu=0x1234:0x11e8,0,200000")
+func reads(t *testing.T, b *tool) []figure {
+	d := accesses(t, b, "read", map[string]int{card: 10_000, bare: 10_000, edu: 500_000})
 	return []figure{
-		{name: "register read, vrnic", unit: "ns", samples: d["card"].whole},
-		{name: "register read, bare Go echo server", unit: "ns", samples: d["echo"].whole},
-		{name: "register read, edu inside QEMU", unit: "ns", samples: d["edu"].whole},
-		{name: "register read, vrnic / echo server", unit: "ratio", samples: d["card"].whole.over(d["echo"].whole), bound: bound{atMost: maxReadRatio}},
-		{name: "register read, vrnic / edu", unit: "ratio", samples: d["card"].whole.over(d["edu"].whole)},
+		{name: "register read, vrnic", unit: "ns", samples: d[card].whole},
+		{name: "register read, bare Go echo server", unit: "ns", samples: d[bare].whole},
+		{name: "register read, edu inside QEMU", unit: "ns", samples: d[edu].whole},
+		{name: "register read, vrnic / edu", unit: "ratio", samples: d[card].whole.over(d[edu].whole)},
+		{name: "register read, vrnic / echo server", unit: "ratio", samples: d[card].whole.over(d[bare].whole), bound: bound{atMost: maxReadRatio}},
 	}
 }
 
 // guestDoorbells is writes of PFPE_WQEALLOC for irdma's own QP by a guest, with
 // both drivers bound, until all have been taken.
-func guestDoorbells(t *testing.T, m *launch.Machine) []figure {
-	d := mmiobench(t, m, "-pieces=2", "write",
-		fmt.Sprintf("card=0x8086:0x1592,%#x,200000,%#x,%d", minidriver.GLGEN_STAT, minidriver.PFPE_WQEALLOC, gsiQP),
-		"echo=0x1234:0xec40,0,200000,8,1",
-		"edu=0x1234:0x11e8,4,200000,4,1")
+func guestDoorbells(t *testing.T, b *tool) []figure {
+	d := accesses(t, b, "write", map[string]int{card: 500_000, bare: 500_000, edu: 1_000_000})
+	least := minDoorbells * min(1, idleEdu/d[edu].whole.median())
 	return []figure{
-		{name: "doorbells of a guest, vrnic", unit: "1/s", samples: d["card"].whole.rates(), bound: bound{atLeast: minDoorbells}},
-		{name: "doorbells of a guest, bare Go echo server", unit: "1/s", samples: d["echo"].whole.rates()},
-		{name: "doorbells of a guest, edu inside QEMU", unit: "1/s", samples: d["edu"].whole.rates()},
-		{name: "doorbells of a guest, given away by it, vrnic", unit: "1/s", samples: d["card"].issue.rates()},
+		{name: "doorbells of a guest, edu inside QEMU", unit: "1/s", samples: d[edu].whole.rates()},
+		{name: "doorbells of a guest, bare Go echo server", unit: "1/s", samples: d[bare].whole.rates()},
+		{name: "doorbells of a guest, vrnic, given away", unit: "1/s", samples: d[card].issue.rates()},
+		{name: "doorbells of a guest, vrnic", unit: "1/s", samples: d[card].whole.rates(), bound: bound{atLeast: least}},
 	}
 }
 

@@ -5,11 +5,12 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,8 +36,8 @@ func vrnicBinary(t *testing.T) string {
 	return path
 }
 
-// buildTool builds a program of this folder, static, as guests need it.
-func buildTool(t *testing.T, name string) string {
+// buildProgram builds a program of this folder, static, as guests need it.
+func buildProgram(t *testing.T, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
 	cmd := exec.Command("go", "build", "-trimpath", "-o", out, "./"+name)
@@ -142,31 +143,60 @@ func inGuest(t *testing.T, m *launch.Machine, argv ...string) string {
 	return stdout.String()
 }
 
-// mmio is what mmiobench measured of one device, in nanoseconds per access.
-type mmio struct{ whole, issue samples }
-
-func parseMMIO(output string) (map[string]*mmio, error) {
-	found := map[string]*mmio{}
-	for line := range strings.Lines(output) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
-			return nil, fmt.Errorf("line %q", line)
-		}
-		if words[1] == "=" {
-			found[words[0]] = &mmio{}
-			continue
-		}
-		d := found[words[0]]
-		if d == nil {
-			return nil, fmt.Errorf("device %q was not opened", words[0])
-		}
-		for i, list := range []*samples{&d.whole, &d.issue}[:min(len(words)-1, 2)] {
-			v, err := strconv.ParseFloat(words[1+i], 64)
-			if err != nil {
-				return nil, fmt.Errorf("line %q: %w", line, err)
-			}
-			*list = append(*list, v)
-		}
-	}
-	return found, nil
+// tool is mmiobench, running in the guest.
+type tool struct {
+	process *launch.Process
+	stdin   io.WriteCloser
+	stdout  *bufio.Reader
+	stderr  *bytes.Buffer // to be read once the program has ended
 }
+
+// startTool starts mmiobench for the devices.
+func startTool(t *testing.T, m *launch.Machine, devices ...string) *tool {
+	t.Helper()
+	in, stdin := io.Pipe()
+	out, stdout := io.Pipe()
+	b := &tool{stdin: stdin, stdout: bufio.NewReader(out), stderr: new(bytes.Buffer)}
+	var err error
+	b.process, err = m.Start(launch.Command{Argv: append([]string{"/root/mmiobench"}, devices...), Stdin: in, Stdout: stdout, Stderr: b.stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := b.process.Wait(t.Context(), 0)
+		stdout.CloseWithError(cmp.Or(err, io.EOF))
+	}()
+	for range devices {
+		t.Logf("in the guest: %s", b.line(t))
+	}
+	return b
+}
+
+func (b *tool) line(t *testing.T) string {
+	t.Helper()
+	line, err := b.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatalf("mmiobench: %v\n%s", err, b.stderr)
+	}
+	return strings.TrimSpace(line)
+}
+
+// run does count accesses ("read" or "write") to a device.
+func (b *tool) run(t *testing.T, what, device string, count int) (whole, issue time.Duration) {
+	t.Helper()
+	if _, err := fmt.Fprintln(b.stdin, what, device, count); err != nil {
+		t.Fatalf("mmiobench: %v", err)
+	}
+	if line := b.line(t); !scan(line, &whole, &issue) {
+		t.Fatalf("mmiobench: %q", line)
+	}
+	return whole, issue
+}
+
+func scan(line string, whole, issue *time.Duration) bool {
+	n, err := fmt.Sscan(line, (*int64)(whole), (*int64)(issue))
+	return n == 2 && err == nil
+}
+
+// stop ends the program.
+func (b *tool) stop() { b.stdin.Close() }

@@ -2,22 +2,23 @@
 
 // Mmiobench runs in a guest and times accesses to registers of PCI devices:
 //
-//	mmiobench read|write DEVICE…
+//	mmiobench DEVICE…
 //
-// DEVICE is NAME=VENDOR:DEVICE,OFFSET,COUNT[,WRITE-OFFSET,VALUE], numbers as Go
-// writes them. A round is COUNT accesses per device, in pieces that alternate
-// between the devices, so that all of them see the same mood of the machine.
-// "read" times 32-bit reads of OFFSET. "write" times 32-bit writes of VALUE to
-// WRITE-OFFSET, and one read of OFFSET behind each piece, which comes back when
-// the device has taken all of them.
+// DEVICE is NAME=VENDOR:DEVICE,OFFSET[,WRITE-OFFSET,VALUE], numbers as Go writes
+// them. Once all are open it says "NAME = CONTENT" of each register, and then
+// obeys lines on stdin, each answered by one on stdout:
 //
-// Each round prints per device a line NAME NANOSECONDS, per access; for writes
-// also the nanoseconds until the last write was given away. A first line says
-// what OFFSET holds: NAME = VALUE.
+//	read NAME COUNT	32-bit reads of OFFSET, one after the other
+//	write NAME COUNT	32-bit writes of VALUE to WRITE-OFFSET, and one read of
+//			OFFSET behind them, which comes back when the device has
+//			taken them all
+//
+// The answer is the nanoseconds that took, and those until the last write was
+// given away (0 for reads).
 package main
 
 import (
-	"flag"
+	"bufio"
 	"fmt"
 	"log"
 	"os"
@@ -33,45 +34,40 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	rounds := flag.Int("rounds", 5, "rounds")
-	pieces := flag.Int("pieces", 10, "pieces of a round")
-	flag.Parse()
-	if flag.NArg() < 2 {
-		log.Fatal("usage: mmiobench [flags] read|write DEVICE…")
-	}
-	measure := map[string]func(*device, int) (whole, issue time.Duration){"read": (*device).reads, "write": (*device).writes}[flag.Arg(0)]
-	if measure == nil {
-		log.Fatalf("mmiobench: %q: want read or write", flag.Arg(0))
-	}
-	var devices []*device
-	for _, arg := range flag.Args()[1:] {
+	log.SetPrefix("mmiobench: ")
+	devices := map[string]*device{}
+	for _, arg := range os.Args[1:] {
 		d, err := parse(arg)
 		if err == nil {
 			err = d.open("/sys")
 		}
 		if err != nil {
-			log.Fatal("mmiobench: ", err)
+			log.Fatal(err)
 		}
 		fmt.Printf("%s = %#x\n", d.name, d.read.Load())
-		measure(d, d.count / *pieces) // warm
-		devices = append(devices, d)
+		devices[d.name] = d
 	}
-	for range *rounds {
-		whole, issue := make([]time.Duration, len(devices)), make([]time.Duration, len(devices))
-		for range *pieces {
-			for i, d := range devices {
-				w, s := measure(d, d.count / *pieces)
-				whole[i], issue[i] = whole[i]+w, issue[i]+s
-			}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var what, name string
+		var count int
+		if _, err := fmt.Sscan(in.Text(), &what, &name, &count); err != nil {
+			log.Fatalf("%q: %v", in.Text(), err)
 		}
-		for i, d := range devices {
-			n := float64(d.count / *pieces * *pieces)
-			fmt.Printf("%s %.2f", d.name, float64(whole[i])/n)
-			if issue[i] != 0 {
-				fmt.Printf(" %.2f", float64(issue[i])/n)
-			}
-			fmt.Println()
+		d := devices[name]
+		if d == nil {
+			log.Fatalf("%q: no such device", in.Text())
 		}
+		var whole, issue time.Duration
+		switch what {
+		case "read":
+			whole = d.reads(count)
+		case "write":
+			whole, issue = d.writes(count)
+		default:
+			log.Fatalf("%q: want read or write", in.Text())
+		}
+		fmt.Println(whole.Nanoseconds(), issue.Nanoseconds())
 	}
 }
 
@@ -80,7 +76,6 @@ type device struct {
 	name            string
 	vendor, product uint64
 	offset, target  uint64
-	count           int
 	value           uint32
 
 	// The registers, once open. An atomic load is one of 32 bits that the
@@ -94,20 +89,20 @@ func parse(arg string) (*device, error) {
 	id, rest, _ := strings.Cut(rest, ",")
 	vendor, product, ok := strings.Cut(id, ":")
 	words := append([]string{vendor, product}, strings.Split(rest, ",")...)
-	if !ok || name == "" || len(words) != 4 && len(words) != 6 {
-		return nil, fmt.Errorf("device %q: want NAME=VENDOR:DEVICE,OFFSET,COUNT[,WRITE-OFFSET,VALUE]", arg)
+	if !ok || name == "" || len(words) != 3 && len(words) != 5 {
+		return nil, fmt.Errorf("device %q: want NAME=VENDOR:DEVICE,OFFSET[,WRITE-OFFSET,VALUE]", arg)
 	}
-	var n [6]uint64
+	var n [5]uint64
 	for i, w := range words {
 		var err error
 		if n[i], err = strconv.ParseUint(w, 0, 32); err != nil {
 			return nil, fmt.Errorf("device %q: %w", arg, err)
 		}
 	}
-	if n[2]%4 != 0 || n[4]%4 != 0 {
+	if n[2]%4 != 0 || n[3]%4 != 0 {
 		return nil, fmt.Errorf("device %q: registers are whole dwords", arg)
 	}
-	return &device{name: name, vendor: n[0], product: n[1], offset: n[2], count: int(n[3]), target: n[4], value: uint32(n[5])}, nil
+	return &device{name: name, vendor: n[0], product: n[1], offset: n[2], target: n[3], value: uint32(n[4])}, nil
 }
 
 // open finds the function below sys and maps its registers.
@@ -169,12 +164,12 @@ func register(f *os.File, off uint64) (unsafe.Pointer, error) {
 	return unsafe.Pointer(&p[off%page]), nil
 }
 
-func (d *device) reads(n int) (whole, issue time.Duration) {
+func (d *device) reads(n int) time.Duration {
 	began := time.Now()
 	for range n {
 		d.read.Load()
 	}
-	return time.Since(began), 0
+	return time.Since(began)
 }
 
 func (d *device) writes(n int) (whole, issue time.Duration) {
