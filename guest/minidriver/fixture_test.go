@@ -51,6 +51,9 @@ func cards(t *testing.T, n int) (context.Context, []string, *findings) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	t.Cleanup(cancel)
+	if *shuffleSeed != 0 {
+		return shuffledCards(t, ctx, n, *shuffleSeed)
+	}
 	sockets, complaints := serveCards(t, ctx, n)
 	return ctx, sockets, complaints
 }
@@ -90,6 +93,10 @@ func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) 
 // ctl does to the n-th card what a person can do with its control socket.
 func ctl(t *testing.T, ctx context.Context, sockets []string, n int, what, arg string) {
 	t.Helper()
+	if r := rackOf(ctx); r != nil {
+		r.cards[sockets[n]].ctl(t, what, arg)
+		return
+	}
 	_, err := serve.Ask(ctx, filepath.Join(filepath.Dir(sockets[0]), "ctl"), serve.Request{Device: n, What: what, Name: arg})
 	must(t, err)
 }
@@ -127,6 +134,9 @@ func attach(t *testing.T, ctx context.Context, socket string, g *Guest) *Functio
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Detach)
+	if r := rackOf(ctx); r != nil {
+		f.Pace = r.cards[socket].pace
+	}
 	return f
 }
 

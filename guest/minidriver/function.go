@@ -58,6 +58,12 @@ type Function struct {
 	Guest    *Guest
 	Client   *vfiouser.Client
 	Patience time.Duration // bounds every wait for the device
+	// Pace, if set, puts driver and device into lockstep: every write of a
+	// register waits until it has had its effect, and whoever waits for the
+	// device calls Pace, again and again, which lets it do some work. Of a
+	// device that does nothing by itself the order of all that happens is then
+	// Pace's.
+	Pace func()
 
 	ctx     context.Context // the life of the attachment, not of a call
 	err     error
@@ -165,7 +171,11 @@ func (f *Function) Write32(off, v uint32) {
 	if f.err != nil {
 		return
 	}
-	if err := f.Client.Post32(bar0, uint64(off), v); err != nil {
+	write := f.Client.Post32
+	if f.Pace != nil {
+		write = f.Client.Write32
+	}
+	if err := write(bar0, uint64(off), v); err != nil {
 		f.fail(fmt.Errorf("writing register %#x: %w", off, err))
 	}
 }
@@ -200,7 +210,11 @@ func (f *Function) poll(what string, done func() bool) error {
 		} else if time.Since(start) > f.Patience {
 			return fmt.Errorf("%s: %w", what, ErrTimeout)
 		}
-		yield(n)
+		if f.Pace != nil {
+			f.Pace()
+		} else {
+			yield(n)
+		}
 	}
 	return f.Err()
 }

@@ -41,7 +41,13 @@ func (v *Vector) Take() uint64 {
 
 // wait blocks until a message of the vector comes and returns the number of
 // messages.
-func (f *Function) wait(v *Vector) (uint64, error) { return v.Wait(f.ctx, f.Patience) }
+func (f *Function) wait(v *Vector) (n uint64, err error) {
+	if f.Pace == nil {
+		return v.Wait(f.ctx, f.Patience)
+	}
+	err = f.poll(fmt.Sprintf("vector %d", v.Index), func() bool { n = v.Take(); return n > 0 })
+	return n, err
+}
 
 // Wait blocks until a message comes, the context ends or patience does, and
 // returns the number of messages.
