@@ -121,14 +121,16 @@ func (c *CQP) updateSDs(w *wqe) (result, error) {
 
 // checkUnused reports live objects whose backing a segment clear takes away.
 func (c *CQP) checkUnused(sd uint32) {
-	for _, q := range c.qps.QPs() {
-		if c.hmc.Segment(hmc.QP, q.ID) == sd {
-			c.emit(SDInUse{SD: sd, Object: "QP", ID: q.ID})
+	first, end := c.hmc.Within(hmc.QP, sd)
+	for id := first; id < end; id++ {
+		if c.qps.Has(id) {
+			c.emit(SDInUse{SD: sd, Object: "QP", ID: id})
 		}
 	}
-	for _, q := range c.queues.CQs() {
-		if c.hmc.Segment(hmc.CQ, q.ID) == sd {
-			c.emit(SDInUse{SD: sd, Object: "CQ", ID: q.ID})
+	first, end = c.hmc.Within(hmc.CQ, sd)
+	for id := first; id < end; id++ {
+		if c.queues.CQ(id) != nil {
+			c.emit(SDInUse{SD: sd, Object: "CQ", ID: id})
 		}
 	}
 	if stag, ok := c.mrs.Using(sd); ok {

@@ -87,9 +87,21 @@ func (h *Cache) Extents() []Extent {
 	return out
 }
 
-// Segment is the index of the segment that object index of type o lies in.
-func (h *Cache) Segment(o Object, index uint32) uint32 {
+// Within is the range [first, end) of objects of type o that segment sd is
+// needed for. It is empty if sd is not valid, as when it backs none.
+func (h *Cache) Within(o Object, sd uint32) (first, end uint32) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return uint32((h.layout[o].base + uint64(index)<<h.layout[o].log2) >> segmentShift)
+	e := h.layout[o]
+	from, to := uint64(sd)<<segmentShift, uint64(sd+1)<<segmentShift
+	if h.sds[sd] == nil || e.count == 0 || to <= e.base || from >= e.end() {
+		return 0, 0
+	}
+	if from > e.base {
+		first = uint32((from - e.base) >> e.log2)
+	}
+	if end = e.count; to < e.end() {
+		end = uint32((to - e.base + 1<<e.log2 - 1) >> e.log2)
+	}
+	return first, end
 }

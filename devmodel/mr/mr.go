@@ -305,15 +305,18 @@ func (t *Table) Entries() []Entry {
 // Using returns an STag whose table entry, or whose page list (of two levels:
 // the upper one), lies in segment sd of the HMC: clearing it breaks the STag.
 func (t *Table) Using(sd uint32) (stag uint32, ok bool) {
+	firstMR, endMR := t.hmc.Within(hmc.MR, sd)
+	firstPBLE, endPBLE := t.hmc.Within(hmc.PBLE, sd)
+	if firstMR == endMR && firstPBLE == endPBLE {
+		return 0, false
+	}
 	for i := range t.entries {
 		e := t.entries[i].Load()
 		if e == nil {
 			continue
 		}
-		if t.hmc.Segment(hmc.MR, uint32(i)) == sd {
-			return e.STag(), true
-		}
-		if n := e.listed(); n > 0 && t.hmc.Segment(hmc.PBLE, e.First) <= sd && sd <= t.hmc.Segment(hmc.PBLE, e.First+uint32(n-1)) {
+		first := uint64(e.First)
+		if uint32(i) >= firstMR && uint32(i) < endMR || first < uint64(endPBLE) && first+e.listed() > uint64(firstPBLE) && e.listed() > 0 {
 			return e.STag(), true
 		}
 	}

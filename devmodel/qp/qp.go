@@ -403,5 +403,8 @@ func (t *Table) UsersOfCQ(id uint32) (users []uint32) {
 	return users
 }
 
+// Has tells whether there is a QP of this number.
+func (t *Table) Has(id uint32) bool { return t.qps[id] != nil }
+
 // Len is the number of QPs.
 func (t *Table) Len() int { return len(t.qps) }

@@ -412,6 +412,43 @@ func TestFlushOfFullRing(t *testing.T) {
 	}
 }
 
+// A flush of a large ring comes in turns, and reports the oldest WQE of all.
+func TestFlushInTurns(t *testing.T) {
+	b := newBench(t)
+	c := context()
+	// A receive queue of 32768 quanta, one to a WQE.
+	put(&c, 16, 0x200000)
+	put(&c, 0, 1<<20|1<<3)
+	put(&c, 24, 4791<<48|0xC123<<32|0x2E<<24|2<<12|13<<8|64)
+	if got := c.RQQuanta(); got != 1<<15 {
+		t.Fatalf("%d quanta", got)
+	}
+	b.ok(b.table.Create(qp.CreateArgs{ID: 3, Type: qp.RoCERC, State: qp.Idle, Shadow: shadow}, c))
+	b.ok(b.modify(3, qp.Error, c))
+	slots := uint64(c.RQQuanta() * 32 / c.RQWQESize())
+	for i := range slots {
+		b.post(0x200000+uint64(c.RQWQESize())*i, 1<<63)
+	}
+	f, err := b.table.Halt(qp.FlushArgs{ID: 3, SQ: true, RQ: true})
+	b.ok(err)
+	turns := 1
+	for ; ; turns++ {
+		done, err := f.Run()
+		if b.ok(err); done {
+			break
+		}
+		if len(b.cqes[4]) != 0 {
+			t.Fatal("a CQE before the end")
+		}
+	}
+	if want := int(slots/qp.FlushLimit) + 1; turns < want-1 || turns > want+1 {
+		t.Errorf("%d turns for %d slots", turns, slots)
+	}
+	if sq, rq := f.Found(); sq || !rq || len(b.cqes[4]) != 1 || b.cqes[4][0].WQE != 0 {
+		t.Errorf("found %t %t, %v", sq, rq, b.cqes)
+	}
+}
+
 func TestDoorbellOfNoQP(t *testing.T) {
 	b := newBench(t)
 	b.create(3, qp.RoCERC)
