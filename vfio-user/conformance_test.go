@@ -6,6 +6,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -16,13 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Any server can be held against the table:
-//
-//	vrnic serve --socket /tmp/card &
-//	go test ./vfio-user -v -run '^TestConformance$' -server /tmp/card
-//
-// Without -v, go test shows what a package printed only in the form without a
-// package's name: cd vfio-user && go test -server /tmp/card.
+// Any server can be held against the table; package conformance tells how.
 var (
 	server    = flag.String("server", "", "run the conformance table against the server at this `socket`")
 	reference = flag.Bool("reference", false, "the server of -server serves a conformance.Reference")
@@ -130,4 +126,100 @@ func TestConformanceNotices(t *testing.T) {
 			t.Errorf("%s: not noticed", name)
 		}
 	}
+}
+
+// TestConformanceIsStrict runs a good case against servers that do what makes QEMU
+// drop a connection, or what it does not notice and should.
+func TestConformanceIsStrict(t *testing.T) {
+	var (
+		answer = conformance.U32(16, 3, 9, 5)
+		head   = func(h vfiouser.Header, size, flags uint32) []byte {
+			b := make([]byte, 16)
+			vfiouser.Header{ID: h.ID, Command: h.Command, Size: size, Flags: flags}.Put(b)
+			return b
+		}
+		good  = func(h vfiouser.Header) []byte { return append(head(h, 32, 1), answer...) }
+		plain = func(do func(h vfiouser.Header) []byte) func(*net.UnixConn, vfiouser.Header) {
+			return func(c *net.UnixConn, h vfiouser.Header) { c.Write(do(h)) }
+		}
+	)
+	bad := map[string]func(c *net.UnixConn, h vfiouser.Header){
+		"longer than the client has room for": plain(func(h vfiouser.Header) []byte {
+			return append(append(head(h, 36, 1), answer...), 0, 0, 0, 0)
+		}),
+		"header in pieces": plain(func(h vfiouser.Header) []byte { return good(h)[:8] }), // the rest never
+		"a descriptor": func(c *net.UnixConn, h vfiouser.Header) {
+			c.WriteMsgUnix(good(h), unix.UnixRights(0), nil)
+		},
+		"two replies":              plain(func(h vfiouser.Header) []byte { return append(good(h), good(h)...) }),
+		"flags of a command":       plain(func(h vfiouser.Header) []byte { return append(head(h, 32, 0), answer...) }),
+		"error flag without reply": plain(func(h vfiouser.Header) []byte { return head(h, 16, 0x20) }),
+		"No_reply flag in a reply": plain(func(h vfiouser.Header) []byte { return append(head(h, 32, 0x11), answer...) }),
+		"size below the header":    plain(func(h vfiouser.Header) []byte { return head(h, 15, 1) }),
+		"no payload":               plain(func(h vfiouser.Header) []byte { return head(h, 16, 1) }),
+		"another id": plain(func(h vfiouser.Header) []byte {
+			h.ID++
+			return good(h)
+		}),
+		"DMA that nobody expects": plain(func(h vfiouser.Header) []byte {
+			return append(conformance.Message(1, vfiouser.CmdDMARead, 0, conformance.U64(0, 8)), good(h)...)
+		}),
+		"closed": func(c *net.UnixConn, _ vfiouser.Header) { c.Close() },
+	}
+	info := conformance.Message(7, vfiouser.CmdDeviceGetInfo, 0, conformance.U32(16, 0, 0, 0))
+	asked := conformance.Case{Steps: []conformance.Step{{Send: info, Want: []conformance.Want{{ID: 7, Command: vfiouser.CmdDeviceGetInfo, Payload: answer}}}}}
+	posted := conformance.Case{Steps: []conformance.Step{{Send: conformance.Message(7, vfiouser.CmdDeviceReset, vfiouser.FlagNoReply)}}}
+	if err := asked.Run(t.Context(), fake(t, plain(good))); err != nil {
+		t.Errorf("a good server: %v", err)
+	}
+	if err := posted.Run(t.Context(), fake(t, plain(good))); err == nil {
+		t.Error("a reply to a posted command: not noticed")
+	}
+	for name, do := range bad {
+		if err := asked.Run(t.Context(), fake(t, do)); err == nil {
+			t.Errorf("%s: not noticed", name)
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+	}
+}
+
+// fake is a server for one client: it agrees on a version and leaves the rest to
+// do.
+func fake(t *testing.T, do func(c *net.UnixConn, h vfiouser.Header)) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for {
+			var head [16]byte
+			if _, err := io.ReadFull(c, head[:]); err != nil {
+				return
+			}
+			h := vfiouser.ParseHeader(head[:])
+			if _, err := io.CopyN(io.Discard, c, int64(h.Size)-16); err != nil {
+				return
+			}
+			if h.Command == vfiouser.CmdVersion {
+				c.Write(conformance.Message(h.ID, h.Command, vfiouser.FlagReply, conformance.U32(0)))
+			} else {
+				do(c, h)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return path
 }

@@ -82,6 +82,9 @@ func dmaCases() []Case {
 	two.Want[0].Payload = nil
 	two.Checks = []Check{{Name: "p", Hangup: true}, {Name: "q", Hangup: true}}
 
+	huge := domap(1<<63, 1<<63)
+	huge.Want[0].Or = unix.ENOSPC
+
 	cases := []Case{
 		badMap("short", U32(32, 3)),
 		badMap("argsz 31", U32(31, 3), U64(0, 0x10000, 0x1000)),
@@ -109,7 +112,8 @@ func dmaCases() []Case {
 		steps("dma/unmap never mapped", unmap(0x10000, 0x1000), unmap(1<<46, 1<<46), unmap(0, 1<<47), unmap(1<<63, 1<<63)),
 		steps("dma/unmap all, none there", unmapAll()),
 		steps("dma/map and unmap without a descriptor", domap(0xfffc0000, 0x40000), unmap(0xfffc0000, 0x40000)),
-		steps("dma/map 2^46 bytes without a descriptor", domap(1<<46, 1<<46), unmap(1<<46, 1<<46)),
+		steps("dma/map 4 TiB without a descriptor", domap(1<<42, 1<<42), unmap(1<<42, 1<<42)),
+		steps("dma/map 2^63 bytes, or ENOSPC", huge, unmap(1<<63, 1<<63)),
 		steps("dma/map at 0", domap(0, 0x1000).fds(file(1)), unmap(0, 0x1000)),
 		steps("dma/map before anything else", domap(0, 0x10000).fds(file(1)), domap(0xfffc0000, 0x40000)),
 		steps("dma/unmap twice", domap(0x10000, 0x1000), unmap(0x10000, 0x1000), unmap(0x10000, 0x1000)),

@@ -87,16 +87,15 @@ func qemuCases() []Case {
 	for i := range 6 {
 		attach = append(attach, word(cfgBAR0+4*i))
 	}
-	attach = append(attach, octet(cfgPin), setIRQs(0x24, intx, 0, 1, 0).fds(event("i", 0)))
+	attach = append(attach, octet(cfgPin))
+	on, off := setIRQs(0x24, intx, 0, 1, 0).fds(event("i", 0)), setIRQs(0x21, intx, 0, 0, 0)
 
-	reset := []Step{setIRQs(0x21, intx, 0, 0, 0), half(cfgCommand), configWrite(cfgCommand, 0, 0), ask(cmdReset, 0, none), octet(cfgPin),
-		setIRQs(0x24, intx, 0, 1, 0).fds(event("i", 0))}
+	reset := []Step{half(cfgCommand), configWrite(cfgCommand, 0, 0), ask(cmdReset, 0, none), octet(cfgPin)}
 	for i := range 6 {
 		reset = append(reset, configWrite(cfgBAR0+4*i, 0, 0, 0, 0))
 	}
-	msixOn := []Step{setIRQs(0x21, intx, 0, 0, 0), setIRQs(0x24, msix, 0, 1, 0),
-		setIRQs(0x24, msix, 0, 2, 0).fds(event("a", 0), event("b", 0))}
-	msixOff := []Step{setIRQs(0x21, msix, 0, 0, 0), octet(cfgPin), setIRQs(0x24, intx, 0, 1, 0).fds(event("i", 0))}
+	msixOn := []Step{setIRQs(0x24, msix, 0, 1, 0), setIRQs(0x24, msix, 0, 2, 0).fds(event("a", 0), event("b", 0))}
+	msixOff := []Step{setIRQs(0x21, msix, 0, 0, 0), octet(cfgPin)}
 	sizing := []Step{}
 	for i := range 6 {
 		sizing = append(sizing, configWrite(cfgBAR0+4*i, U32(1<<32-1)...), configWrite(cfgBAR0+4*i, 0, 0, 0, 0))
@@ -112,16 +111,18 @@ func qemuCases() []Case {
 	toggle := []Step{ram, configWrite(cfgCommand, 6, 0), ownBAR(0xfe000000), configWrite(cfgCommand, 4, 0), unmap(0xfe000000, 0x1000), configWrite(cfgCommand, 6, 0), ownBAR(0xfe000000)}
 	viommu := []Step{ram, unmapAll(), blocks(), domap(0xfffff000, 0x1000).fds(again), unmap(0xfffff000, 0x1000), blocks(), ram}
 
-	all := need(NeedPCIe|NeedINTx|NeedReset, []Case{
-		steps("qemu/attach", attach...),
-		steps("qemu/attach and machine start", slices.Concat(attach, reset)...),
-		steps("qemu/system reset, twice as behind a root port", slices.Concat(attach, reset, reset, reset)...),
-		steps("qemu/quit without a word, start again", slices.Concat(attach, []Step{reconnected(settle())}, attach)...),
+	seq := func(name string, s ...[]Step) Case { return steps("qemu/"+name, slices.Concat(s...)...) }
+	fired := []Step{trigger(0), trigger(1).check(count("a", 1), count("b", 1))}
+	all := need(NeedPCIe|NeedReset, []Case{
+		seq("attach", attach),
+		seq("attach and machine start", attach, reset),
+		seq("system reset, twice as behind a root port", attach, reset, reset, reset),
+		seq("quit without a word, start again", attach, []Step{reconnected(settle())}, attach),
+		seq("MSI-X on, interrupts, off", attach, reset, msixOn, fired, msixOff, []Step{settle(count("a", 0))}).needs(NeedMSIX),
+		seq("system reset with MSI-X on", attach, msixOn, msixOff, reset, msixOn, fired).needs(NeedMSIX),
+		seq("attach and machine start with INTx", attach, []Step{on, off}, reset, []Step{on}).needs(NeedINTx),
+		seq("INTx makes way for MSI-X and comes back", attach, []Step{on, off}, msixOn, fired, msixOff, []Step{on, settle(count("a", 0), count("i", 0))}).needs(NeedINTx | NeedMSIX),
 	})
-	all = append(all, need(NeedPCIe|NeedINTx|NeedReset|NeedMSIX, []Case{
-		steps("qemu/MSI-X on, interrupt, off", slices.Concat(attach, reset, msixOn, []Step{trigger(0), trigger(1).check(count("a", 1), count("b", 1))}, msixOff, []Step{settle(count("a", 0), count("i", 0))})...),
-		steps("qemu/system reset with MSI-X on", slices.Concat(attach, msixOn, msixOff, reset, msixOn)...),
-	})...)
 	return append(all,
 		steps("qemu/BAR sizing by the guest: two writes, no read", sizing...),
 		steps("qemu/firmware remaps RAM three times", firmware...),

@@ -265,7 +265,8 @@ func (r *runner) take(ctx context.Context, s Step) error {
 		if err := r.reply(want[i], m); err != nil {
 			return fmt.Errorf("reply to %v, id %d: %w", m.Command, m.ID, err)
 		}
-		want = slices.Delete(want, i, i+1)
+		copy(want[1:i+1], want[:i]) // the front is where it mostly is
+		want = want[1:]
 	}
 	return nil
 }
@@ -410,6 +411,9 @@ func (r *runner) command(m *message, from wire, dma []DMA) (func() error, []DMA,
 	}
 	if r.twin >= 0 && from != r.twin {
 		return nil, dma, fmt.Errorf("%v is not on the twin socket", m.Command)
+	}
+	if m.Command != vfiouser.CmdDMARead && m.Command != vfiouser.CmdDMAWrite {
+		return nil, dma, fmt.Errorf("%v is no command of a server's", m.Command)
 	}
 	if m.Flags != 0 || m.Errno != 0 || len(m.payload) < 16 {
 		return nil, dma, fmt.Errorf("malformed command %+v", m.Header)
