@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,20 +52,37 @@ func buildProgram(t *testing.T, name string) string {
 // server is a process that serves vfio-user sockets.
 type server struct {
 	cmd    *exec.Cmd
-	stderr bytes.Buffer // to be read after stop
-	once   bool
+	stderr bytes.Buffer  // to be read after stop
+	done   chan struct{} // closed when it has ended
 }
 
-// startServer starts a server and waits for its line "ready".
+// startServer starts a server and waits for its line "ready". It ends with the
+// test, and with this process even if that is killed: the kernel kills it with
+// the thread that started it, so that thread is kept for as long.
 func startServer(t *testing.T, argv ...string) *server {
 	t.Helper()
-	s := &server{cmd: exec.Command(argv[0], argv[1:]...)}
+	s := &server{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
 	s.cmd.Stderr = &s.stderr
-	out, err := s.cmd.StdoutPipe()
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, stdout, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.cmd.Start(); err != nil {
+	t.Cleanup(func() { out.Close() })
+	s.cmd.Stdout = stdout
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		stdout.Close()
+		started <- err
+		if err == nil {
+			_ = s.cmd.Wait() // the echo server dies of stop's signal
+			close(s.done)
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.stop() })
@@ -76,13 +94,10 @@ func startServer(t *testing.T, argv ...string) *server {
 
 // stop ends the server and returns what it said on stderr.
 func (s *server) stop() string {
-	if !s.once {
-		s.once = true
-		_ = s.cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(10*time.Second, func() { _ = s.cmd.Process.Kill() })
-		defer timer.Stop()
-		_ = s.cmd.Wait() // the echo server dies of the signal
-	}
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+	timer := time.AfterFunc(10*time.Second, func() { _ = s.cmd.Process.Kill() })
+	defer timer.Stop()
+	<-s.done
 	return s.stderr.String()
 }
 

@@ -8,11 +8,12 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net"
-	"os"
 
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
@@ -48,8 +49,8 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := newDevice().serve(conn); err != nil {
-			fmt.Fprintln(os.Stderr, "echo:", err)
+		if err := newDevice().serve(conn); !errors.Is(err, io.EOF) {
+			log.Print(err)
 		}
 		conn.Close()
 	}
@@ -70,7 +71,7 @@ func newDevice() *device {
 }
 
 // serve reads what is there and answers message by message until the client
-// leaves. Descriptors are lost in read, which is what this device wants.
+// leaves, which is io.EOF. Descriptors are lost in read, which is what this device wants.
 func (d *device) serve(conn net.Conn) error {
 	buf := make([]byte, 64<<10)
 	have := 0
