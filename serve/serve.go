@@ -13,6 +13,7 @@ import (
 	"hash/fnv"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -83,7 +84,7 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 			mac = o.MACs[i]
 		}
 		checker := check.New(logger)
-		dev := devmodel.New(devmodel.Config{MAC: mac, Emit: trace.Fan(checker.Event, trace.Log(logger))})
+		dev := devmodel.New(devmodel.Config{MAC: mac, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
 		h.devices = append(h.devices, dev)
 		h.checkers = append(h.checkers, checker)
 		srv := vfiouser.NewServer(dev, layout(), vfiouser.Options{Logger: logger})
@@ -109,6 +110,24 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 		}()
 	}
 	return h, nil
+}
+
+// blameless keeps from a checker what follows from memory that the card cannot
+// share: until the client is another one, nothing that goes wrong is its
+// driver's fault, and the one line that says what to do stands alone.
+func blameless(checker func(event any)) func(event any) {
+	var unreachable atomic.Bool
+	return func(event any) {
+		switch event.(type) {
+		case devmodel.Attached:
+			unreachable.Store(false)
+		case devmodel.Unreachable:
+			unreachable.Store(true)
+		}
+		if !unreachable.Load() {
+			checker(event)
+		}
+	}
 }
 
 // layout describes the card to the vfio-user server.
