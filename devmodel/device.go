@@ -234,6 +234,7 @@ func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
 	case pci.RegisterBAR:
 		if !d.system.frozen(offset) {
 			d.regs.Write(offset, p)
+			d.hasten()
 		}
 	case configRegion:
 		allowed := d.config.BusMaster()

@@ -236,6 +236,7 @@ func TestRandomWritesThenReset(t *testing.T) {
 		}
 		c.wr(off, v)
 		if c.rd(rstat)&3 != 0 {
+			clock.Advance(globalResetDelay)
 			clock.Advance(globalResetTime)
 		}
 	}

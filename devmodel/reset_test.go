@@ -109,6 +109,7 @@ func TestResetDomains(t *testing.T) {
 				}
 			}
 			x.do(c)
+			clock.Advance(globalResetDelay)
 			clock.Advance(globalResetTime)
 			after := c.changed()
 			for name, v := range before {
@@ -151,8 +152,16 @@ func TestGlobalReset(t *testing.T) {
 			t.Errorf("trigger %d: messages %v", trigger, c.sent)
 		}
 		if got := c.rd(rstat); got != kind<<2|1 {
-			t.Errorf("trigger %d: GLGEN_RSTAT = %#x, want type %d and in reset", trigger, got, kind)
+			t.Errorf("trigger %d: GLGEN_RSTAT = %#x, want type %d and requested", trigger, got, kind)
 		}
+		// The driver has a while to take leave, and everything works.
+		clock.Advance(globalResetDelay - 1)
+		c.wr(qrxCtrl, 0)
+		c.wr(qrxCtrl, 1)
+		if got, uld := c.rd(rstat)&3, c.rd(nvmULD); got != 1 || uld != 0x73B || c.rd(qrxCtrl) == 0 || c.rd(fwATQLen)>>31 == 0 {
+			t.Errorf("trigger %d: DEVSTATE = %d, GLNVM_ULD = %#x before the reset, and queues may be gone", trigger, got, uld)
+		}
+		clock.Advance(1)
 		if got := c.rd(nvmULD); got&0x73B == 0x73B {
 			t.Errorf("trigger %d: GLNVM_ULD = %#x during the reset", trigger, got)
 		}
@@ -160,7 +169,7 @@ func TestGlobalReset(t *testing.T) {
 		c.wr(dynCtl0, 0x1B)
 		c.wr(fwATQLen, 1<<31|64)
 		clock.Advance(globalResetTime - 1)
-		if got := c.rd(rstat) & 3; got != 1 {
+		if got := c.rd(rstat) & 3; got != 2 {
 			t.Errorf("trigger %d: DEVSTATE = %d before its time", trigger, got)
 		}
 		clock.Advance(1)
@@ -179,35 +188,68 @@ func TestGlobalReset(t *testing.T) {
 	}
 }
 
+// A driver that has shut its admin queue is done with the card: nothing is
+// waited for any more.
+func TestGlobalResetOfAReadyDriver(t *testing.T) {
+	clock := &engine.ManualClock{}
+	c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
+	c.dirty()
+	c.GlobalReset(reg.CORER)
+	clock.Advance(globalResetSoon)
+	if got := c.rd(rstat) & 3; got != 1 {
+		t.Errorf("DEVSTATE = %d with the admin queue open", got)
+	}
+	c.wr(fwATQLen, 0)
+	clock.Advance(globalResetSoon - 1)
+	c.wr(fwATQLen, 0) // which does not begin the time anew
+	if got := c.rd(rstat) & 3; got != 1 {
+		t.Errorf("DEVSTATE = %d at once", got)
+	}
+	clock.Advance(1)
+	if got := c.rd(rstat) & 3; got != 2 {
+		t.Errorf("DEVSTATE = %d soon after", got)
+	}
+}
+
 func TestResetsDuringAGlobalReset(t *testing.T) {
+	type state struct{ rstat, then uint32 } // at once, and 50 ms before the end of one that began anew
 	for _, x := range []struct {
-		name        string
-		do          func(c *card)
-		rstat, then uint32 // at once, and 50 ms before the end of one that began anew
+		name      string
+		do        func(c *card)
+		announced state // what they do in the time before the reset
+		under     state // and while it is under way
 	}{
-		{"weaker", func(c *card) { c.GlobalReset(reg.CORER) }, 2<<2 | 1, 2 << 2},
-		{"same", func(c *card) { c.wr(rtrig, 2) }, 2<<2 | 1, 2 << 2},
-		{"stronger", func(c *card) { c.wr(rtrig, 4) }, 3<<2 | 1, 3<<2 | 1},
-		{"PFR", func(c *card) { c.wr(pfgenCtrl, 1) }, 2<<2 | 1, 2 << 2},
-		{"FLR", resets[1].do, 2<<2 | 1, 2 << 2},
-		{"device reset", func(c *card) { c.Reset() }, 0, 0},
-		{"new client", func(c *card) { c.Detach(); c.attach() }, 0, 0},
+		{"weaker", func(c *card) { c.GlobalReset(reg.CORER) }, state{2<<2 | 1, 2<<2 | 2}, state{2<<2 | 2, 2 << 2}},
+		{"same", func(c *card) { c.wr(rtrig, 2) }, state{2<<2 | 1, 2<<2 | 2}, state{2<<2 | 2, 2 << 2}},
+		{"stronger", func(c *card) { c.wr(rtrig, 4) }, state{3<<2 | 1, 3<<2 | 2}, state{3<<2 | 2, 3<<2 | 2}},
+		{"PFR", func(c *card) { c.wr(pfgenCtrl, 1) }, state{2<<2 | 1, 2<<2 | 2}, state{2<<2 | 2, 2 << 2}},
+		{"FLR", resets[1].do, state{2<<2 | 1, 2<<2 | 2}, state{2<<2 | 2, 2 << 2}},
+		{"device reset", func(c *card) { c.Reset() }, state{}, state{}},
+		{"new client", func(c *card) { c.Detach(); c.attach() }, state{}, state{}},
 	} {
-		clock := &engine.ManualClock{}
-		c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
-		c.wr(rtrig, 2)
-		clock.Advance(globalResetTime / 2)
-		x.do(c)
-		if got := c.rd(rstat); got != x.rstat {
-			t.Errorf("%s: GLGEN_RSTAT = %#x, want %#x", x.name, got, x.rstat)
-		}
-		clock.Advance(globalResetTime / 2)
-		if got := c.rd(rstat); got != x.then {
-			t.Errorf("%s: GLGEN_RSTAT = %#x later, want %#x", x.name, got, x.then)
-		}
-		clock.Advance(globalResetTime)
-		if got := c.rd(rstat) & 3; got != 0 {
-			t.Errorf("%s: DEVSTATE = %d at the end", x.name, got)
+		for phase, want := range []state{x.announced, x.under} {
+			clock := &engine.ManualClock{}
+			c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
+			c.dirty()
+			c.wr(rtrig, 2)
+			half := globalResetDelay / 2
+			if phase == 1 {
+				clock.Advance(globalResetDelay)
+				half = globalResetTime / 2
+			}
+			clock.Advance(half)
+			x.do(c)
+			if got := c.rd(rstat); got != want.rstat {
+				t.Errorf("%s, phase %d: GLGEN_RSTAT = %#x, want %#x", x.name, phase, got, want.rstat)
+			}
+			clock.Advance(half)
+			if got := c.rd(rstat); got != want.then {
+				t.Errorf("%s, phase %d: GLGEN_RSTAT = %#x later, want %#x", x.name, phase, got, want.then)
+			}
+			clock.Advance(globalResetTime)
+			if got := c.rd(rstat) & 3; got != 0 {
+				t.Errorf("%s, phase %d: DEVSTATE = %d at the end", x.name, phase, got)
+			}
 		}
 	}
 }
@@ -281,8 +323,9 @@ func TestGlobalResetWaitsForTheDataPath(t *testing.T) {
 	c := newCardOn(t, engine.Config{Clock: clock})
 	end := c.busy()
 	c.wr(rtrig, 1)
+	clock.Advance(globalResetDelay)
 	clock.Advance(globalResetTime)
-	if got := c.rd(rstat); got != 1<<2|1 {
+	if got := c.rd(rstat); got != 1<<2|2 {
 		t.Errorf("GLGEN_RSTAT = %#x during a step", got)
 	}
 	end()

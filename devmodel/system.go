@@ -25,23 +25,44 @@ type system struct {
 	after *grace.After // what ends a reset
 	pfr   bool         // PFSWR reads 1: the data path is not done with what it ended
 
-	global  bool // DEVSTATE is not 0: the card is in reset
+	state   devState // of the card
 	dom     reg.Domain
-	release engine.Timer
+	release engine.Timer  // ends the state
 	due     time.Duration // when release is meant to fire
 
 	orphans atomic.Bool
 }
 
-// globalResetTime is how long a reset of the whole card takes, on the engine's
-// clock. GLGEN_RSTCTL says 100 ms and the driver waits one second longer.
-const globalResetTime = 100 * time.Millisecond
+// devState is GLGEN_RSTAT.DEVSTATE. What 1 and 2 mean is inferred, from i40e's
+// data sheet and from drivers: they take irdma apart, command by command, after
+// the interrupt (ice_main.c:ice_prepare_for_reset), and with queue pairs alive
+// that ends in a stall and a kernel warning if the card is dead by then.
+type devState uint8
+
+const (
+	devActive    devState = 0
+	devRequested devState = 1 // a reset was announced: everything works still
+	devInReset   devState = 2 // everything is gone
+)
+
+// A reset of the whole card comes GLGEN_RSTCTL.GRSTDEL after it was announced,
+// and soon once the driver has shut its admin queue, which is the last it does
+// with the card before (ice_main.c:ice_prepare_for_reset); then it takes a
+// while. All by the engine's clock. The driver waits one second longer than
+// GRSTDEL (ice_common.c:ice_check_reset), whatever that is: it has the largest
+// value, as a guest may be slow. That a card does not wait in vain is inferred.
+const (
+	grstDel          = 63
+	globalResetDelay = grstDel * 100 * time.Millisecond
+	globalResetSoon  = 20 * time.Millisecond
+	globalResetTime  = 100 * time.Millisecond
+)
 
 // Bits of GLGEN_RSTAT, GLGEN_RTRIG and PFGEN_CTRL (ice_hw_autogen.h), and what
 // GLNVM_ULD shows when all modules have loaded, PE_DONE (bit 10) included
 // (ice_common.c:ice_check_reset).
 const (
-	rstatInReset   = 1
+	rstatState     = 3
 	rstatTypeShift = 2
 	pfswr          = 1 << 0
 	uldDone        = 0x0000073B
@@ -81,13 +102,13 @@ func (d *Device) systemRegisters() []reg.Row {
 			Source: hdr + "; ice_common.c:ice_reset"},
 		{Name: "GLGEN_RSTAT", Offset: 0x000B8188, Access: reg.RO, Domain: reg.POR, Cells: &d.system.rstat,
 			Fields: []reg.Field{{Name: "DEVSTATE", Hi: 1, Lo: 0}, {Name: "RESET_TYPE", Hi: 3, Lo: 2}}, Source: hdr + "; ice_common.c:ice_check_reset"},
-		constant("GLGEN_RSTCTL", 0x000B8180, 1, "ice_common.c:ice_check_reset"),
+		constant("GLGEN_RSTCTL", 0x000B8180, grstDel, "ice_common.c:ice_check_reset"),
 		constant("GLGEN_STAT", 0x000B612C, 0, "ice_osdep.h:ice_flush"),
 		constant("GLGEN_CLKSTAT_SRC", 0x000B826C, 0x20, "ice_sched.c:ice_sched_get_psm_clk_freq"),
 		{Name: "GLGEN_VFLRSTAT", Offset: 0x00093A04, N: 8, Stride: 4, Access: reg.W1C, Domain: reg.CORER, Source: hdr + "; ice_sriov.c:ice_process_vflr_event"},
 		{Name: "GLNVM_ULD", Offset: 0x000B6008, Reset: uldDone, Access: reg.RO, Domain: reg.POR, Source: hdr + "; ice_common.c:ice_check_reset",
 			Read: func(int) uint32 {
-				if d.system.global {
+				if d.system.state == devInReset {
 					return 0
 				}
 				return uldDone
@@ -146,53 +167,90 @@ func (d *Device) triggerReset(trigger uint32) {
 	}
 }
 
-// globalReset begins a reset of the whole card. The driver rebuilds only if it
-// gets the GRST cause with a reset type, so the message goes out by the
-// interrupt set-up of before, and the cause stays readable. A reset that comes
-// during a weaker one replaces it, another one is part of it.
+// globalReset announces a reset of the whole card. The driver rebuilds only if
+// it gets the GRST cause with a reset type. Of two, the stronger one is carried
+// out, at the time of the first; one that comes too late for that begins at once.
 func (d *Device) globalReset(dom reg.Domain) {
 	s := &d.system
-	if s.global && dom <= s.dom {
+	if s.state != devActive && dom <= s.dom {
 		return
 	}
-	s.global, s.dom, s.pfr = true, dom, false
-	s.after.Drop()
-	s.orphans.Store(true)
-	s.rstat.Set(0, uint32(dom-reg.CORER+1)<<rstatTypeShift|rstatInReset)
+	s.dom = dom
+	switch s.state {
+	case devActive:
+		d.enter(devRequested, globalResetDelay)
+		d.hasten()
+	case devRequested:
+		s.show()
+	case devInReset:
+		d.carryOut()
+	}
 	d.irqs.OICR(pci.OICRGlobalReset)
-	d.reset(dom)
-	d.irqs.OICR(pci.OICRGlobalReset)
-	s.due = d.engine.Clock().Now() + globalResetTime
-	s.release.Reset(globalResetTime)
 }
 
-// released is the time of a global reset being over: DEVSTATE is 0 as soon as
-// the data path is done, too.
+// enter begins a state that ends after a while.
+func (d *Device) enter(state devState, lasts time.Duration) {
+	s := &d.system
+	s.state = state
+	s.show()
+	s.due = d.engine.Clock().Now() + lasts
+	s.release.Reset(lasts)
+}
+
+// hasten is to be called when the driver may have become ready for a reset that
+// was announced.
+func (d *Device) hasten() {
+	if s := &d.system; s.state == devRequested && !d.fw.Enabled() && d.engine.Clock().Now()+globalResetSoon < s.due {
+		d.enter(devRequested, globalResetSoon)
+	}
+}
+
+// carryOut is the reset itself. The cause stays readable, for a driver that has
+// not come to it yet.
+func (d *Device) carryOut() {
+	s := &d.system
+	s.pfr = false
+	s.after.Drop()
+	s.orphans.Store(true)
+	d.reset(s.dom)
+	d.enter(devInReset, globalResetTime)
+	d.irqs.OICR(pci.OICRGlobalReset)
+}
+
+// released is the time for the next state: a reset is carried out, or over, as
+// soon as the data path is done, too.
 func (d *Device) released() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := &d.system
-	if !s.global || d.engine.Clock().Now() < s.due {
-		return // ended, or begun anew, meanwhile
-	}
-	if s.after.Quiet() {
+	switch {
+	case s.state == devActive || d.engine.Clock().Now() < s.due:
+		// ended, or begun anew, meanwhile
+	case s.state == devRequested:
+		d.carryOut()
+	case s.after.Quiet():
 		s.end()
-	} else {
+	default:
 		s.after.Park(s.end)
 	}
+}
+
+// show has GLGEN_RSTAT say what goes on.
+func (s *system) show() {
+	s.rstat.Set(0, uint32(s.dom-reg.CORER+1)<<rstatTypeShift|uint32(s.state))
 }
 
 // end ends a reset that is under way.
 func (s *system) end() {
 	s.after.Drop()
 	s.release.Stop()
-	s.global, s.pfr = false, false
-	s.rstat.Set(0, s.rstat.Get(0)&^rstatInReset)
+	s.state, s.pfr = devActive, false
+	s.rstat.Set(0, s.rstat.Get(0)&^rstatState)
 }
 
 // frozen tells whether a write of the register at offset is lost: a card in
 // reset takes none but that of a stronger reset.
-func (s *system) frozen(offset uint64) bool { return s.global && offset != rtrigOffset }
+func (s *system) frozen(offset uint64) bool { return s.state == devInReset && offset != rtrigOffset }
 
 // Orphan is the event of a doorbell or the like for something that a global
 // reset has ended and whose driver may not know yet. It breaks no rule.

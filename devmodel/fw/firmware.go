@@ -91,6 +91,9 @@ func (f *Firmware) emit(e any) {
 	}
 }
 
+// Enabled tells whether the driver has the admin queue for commands open.
+func (f *Firmware) Enabled() bool { return f.atq.entries() > 0 }
+
 // Close drops what is under way, for good, and returns when nothing of it runs
 // any more. The caller does not hold the control lock.
 func (f *Firmware) Close() { f.after.Close() }
