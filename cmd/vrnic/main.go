@@ -74,9 +74,11 @@ func untilSignal() (context.Context, func()) {
 func run(args []string) int {
 	ctx, stop := untilSignal()
 	defer stop()
-	cmd := newRoot()
+	g := &global{}
+	cmd := newRoot(g)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
+	g.flush()
 	if err == nil {
 		return 0
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vrnic/vrnic/images"
+	"github.com/vrnic/vrnic/serve"
 )
 
 // global are the flags that every subcommand has.
@@ -19,10 +20,11 @@ type global struct {
 	logLevel, logFormat string
 	cache               string
 	mirror, keyring     string
+
+	diagnostics *serve.LogWriter // to stderr; made with the first logger
 }
 
-func newRoot() *cobra.Command {
-	g := &global{}
+func newRoot(g *global) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vrnic",
 		Short: "A software RDMA network card for stock drivers in QEMU",
@@ -56,8 +58,24 @@ func (g *global) loggerAt(byDefault string) (hclog.Logger, error) {
 	if g.logFormat != "text" && g.logFormat != "json" {
 		return nil, fmt.Errorf("--log-format %q: want text or json", g.logFormat)
 	}
-	return hclog.New(&hclog.LoggerOptions{Name: "vrnic", Level: level, Output: os.Stderr, JSONFormat: g.logFormat == "json",
-		DisableTime: g.logFormat == "text"}), nil
+	o := &hclog.LoggerOptions{Name: "vrnic", Level: level, Output: os.Stderr, JSONFormat: g.logFormat == "json",
+		DisableTime: g.logFormat == "text"}
+	if g.diagnostics == nil {
+		direct := hclog.New(o)
+		g.diagnostics = serve.NewLogWriter(os.Stderr, func(lost uint64) {
+			direct.Warn("diagnostics lost, nobody took them in time", "lines", lost)
+		})
+	}
+	behind := *o
+	behind.Output = g.diagnostics
+	return hclog.New(&behind), nil
+}
+
+// flush writes the diagnostics that are still on their way.
+func (g *global) flush() {
+	if g.diagnostics != nil {
+		g.diagnostics.Close()
+	}
 }
 
 // cacheFlags adds the flags that say where images come from.
