@@ -11,7 +11,7 @@ import (
 
 // Cases are all the conversations.
 func Cases() []Case {
-	return slices.Concat(versionCases(), framingCases(), featureCases(), infoCases(), mappedCases(), irqCases(), irqStateCases(), regionCases(), multiCases(), dmaCases(), memoryCases(), settleCases(), lifeCases(), qemuCases())
+	return slices.Concat(versionCases(), framingCases(), featureCases(), infoCases(), mappedCases(), irqCases(), irqStateCases(), regionCases(), multiCases(), configCases(), dmaCases(), memoryCases(), settleCases(), lifeCases(), qemuCases())
 }
 
 // Largest is the longest message a server that says max_data_xfer_size 1 MiB has

@@ -81,7 +81,7 @@ func configCases() []Case {
 		steps("config/ids", configRead(0, U32(refID)...)),
 		steps("config/capability list", configRead(cfgCapPtr, capPM), capability(capPM, 1, capPCIe), capability(capPCIe, 0x10, capMSI), capability(capMSI, 5, capMSIX),
 			capability(capMSIX, 0x11, capVendor), capability(capVendor, 9, 0)),
-		steps("config/extended capability list", configRead(extDSN, 3, 0, 0x01, 0x10), configRead(extVendor, 0x0b, 0, 1, 0)),
+		steps("config/extended capability list", configRead(extDSN, 3, 0, 0xc1, 0x10), configRead(extVendor, 0x0b, 0, 1, 0)),
 		kept("COMMAND: reserved bits stay 0", cfgCommand, []byte{0xff, 0xff}, []byte{0x47, 0x05}),
 		kept("COMMAND: one byte of it", cfgCommand+1, []byte{0x04}, []byte{0x04}),
 		kept("STATUS is not COMMAND's upper half", cfgCommand, ones, []byte{0x47, 0x05, 0x10, 0}),

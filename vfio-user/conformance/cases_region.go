@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -38,6 +39,11 @@ func regionCases() []Case {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
 	mem := func(off uint64, n int) []byte { return access(refMemory, off, uint32(n)) }
 	eight := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	var thousand []byte
+	for i := range uint64(1000) {
+		thousand = append(thousand, Message(8, cmdWrite, noReply, access(refRegs, 0, 8), U64(i))...)
+	}
+	thousand = append(thousand, Message(7, cmdRead, 0, access(refRegs, 0, 8))...)
 	cases := []Case{
 		badRead("of no region", 9, 0, 4),
 		badRead("of region 2^32-1", 1<<32-1, 0, 4),
@@ -70,6 +76,27 @@ func regionCases() []Case {
 		one("region/read of a read-only region", cmdRead, 0, slices.Concat(access(refReadOnly, 0, 4), U32(0)), access(refReadOnly, 0, 4)),
 		one("region/errno of the device", cmdRead, unix.EFAULT, nil, access(refRegs, regFetch, 8)),
 		steps("region/every width", write(0, eight), read(0, 1, eight[:1]), read(2, 2, eight[2:4]), read(4, 4, eight[4:]), read(0, 8, eight), read(3, 5, eight[3:])),
+		one("region/ROM in one read", cmdRead, 0, nil, access(refROM, 0, romSize)).checked(func(p []byte) error {
+			if string(p[16:][:len(romStart)]) != romStart {
+				return fmt.Errorf("ROM starts with % x", p[16:20])
+			}
+			return nil
+		}, 16+romSize),
+		badWrite("of the ROM", unix.EINVAL, access(refROM, 0, 8), eight),
+		badRead("over the end of 8 GiB", refReadOnly, hugeSize-4, 8),
+		one("region/last bytes of 8 GiB", cmdRead, 0, slices.Concat(access(refReadOnly, hugeSize-8, 8), U64(0)), access(refReadOnly, hugeSize-8, 8)),
+		badRead("one byte over the end", refRegs, regsSize-3, 4),
+		badRead("offset and count overflow together", refReadOnly, math.MaxUint64-7, 16),
+		badRead("no bytes of an absent region", refAbsent, 0, 0),
+		badWrite("1 MiB over a small region", unix.EINVAL, access(refRegs, 0, uint32(len(big))), big),
+		badWrite("refused by the device", unix.EINVAL, access(refRegs, regFire+4, 4), eight[:4]),
+		steps("region/refused in part: nothing is stored", ask(cmdWrite, unix.EINVAL, nil, access(refMemory, memorySize-4, 8), eight),
+			ask(cmdRead, 0, slices.Concat(access(refMemory, memorySize-4, 4), U32(0)), access(refMemory, memorySize-4, 4))),
+		steps("region/a read behind a thousand posted writes sees the last", Step{Send: thousand, Want: []Want{{ID: 7, Command: cmdRead, Payload: slices.Concat(access(refRegs, 0, 8), U64(999))}}}),
+		steps("region/read before and behind a write in one flow", Step{
+			Send: slices.Concat(Message(1, cmdRead, 0, mem(0, 8)), Message(2, cmdWrite, 0, mem(0, 8), eight), Message(3, cmdRead, 0, mem(0, 8))),
+			Want: []Want{{ID: 1, Command: cmdRead, Payload: slices.Concat(mem(0, 8), U64(0))}, {ID: 2, Command: cmdWrite, Payload: mem(0, 8)},
+				{ID: 3, Command: cmdRead, Payload: slices.Concat(mem(0, 8), eight)}}}),
 		steps("region/posted write", post(cmdWrite, access(refRegs, 8, 8), eight), read(8, 8, eight)),
 		steps("region/posted writes that fail", post(cmdWrite, access(refAbsent, 8, 8), eight), post(cmdWrite, access(refRegs, 8, 7), eight),
 			post(cmdWrite, access(refRegs, regFire+4, 8), eight), post(cmdWrite, access(refRegs, 8, 8), eight), read(8, 8, eight)),
