@@ -164,34 +164,6 @@ func TestLargeBufferFlag(t *testing.T) {
 // choice. Whatever they are, the queue moves on and answers with DD, and
 // nothing is written past the buffer.
 func FuzzAdminDescriptor(f *testing.F) {
-	add := func(op, flags uint16, p, buf []byte) {
-		desc := make([]byte, descSize)
-		le.PutUint16(desc[0:], flags)
-		le.PutUint16(desc[2:], op)
-		le.PutUint16(desc[4:], uint16(len(buf)))
-		copy(desc[16:], p)
-		f.Add(desc, buf)
-	}
-	add(0x0001, flagSI, nil, nil)
-	add(0x0001, flagDD|flagCMP|flagERR, nil, nil)
-	add(0x0003, flagSI, nil, nil)
-	add(0x000a, flagBUF|flagLB, nil, make([]byte, 4096))
-	add(0x0701, flagBUF, []byte{0, 0, 0, 0x81, 0, 0, 16, 0}, make([]byte, 16))
-	add(0x0c40, flagBUF|flagRD|flagLB, params(1), pkgBuffer(metadata("fuzz", 1, 3, 0, 0)))
-	add(0x0c42, flagBUF|flagRD, params(1), pkgBuffer(testSection{43, make([]byte, 8)})[:64])
-	add(0x0601, flagBUF|flagRD, nil, make([]byte, 24))
-	add(0xff30, flagBUF|flagRD, []byte{8, 0, 0, 0, 10, 0, 2, 0}, make([]byte, 8))
-	add(0x0210, flagBUF|flagRD, nil, make([]byte, 128))
-	add(0x02a0, flagBUF|flagRD, params(1), make([]byte, 32))
-	add(0x0401, flagBUF|flagRD, params(1), make([]byte, 32))
-	add(0x0404, flagBUF|flagRD, params(1), make([]byte, 24))
-	add(0x0408, flagBUF|flagRD, params(1), make([]byte, 16))
-	add(0x040f, flagBUF|flagRD, params(1), make([]byte, 12))
-	add(0x0c30, flagBUF|flagRD, params(1), make([]byte, 56))
-	add(0x0c31, flagBUF|flagRD, []byte{0, 1}, make([]byte, 8))
-	add(0x0c33, flagBUF|flagRD, params(1), make([]byte, 32))
-	add(0x0208, flagBUF|flagRD, params(1), make([]byte, 6))
-	add(0x0b03, flagBUF|flagRD|flagLB, params(0x8000, 9), make([]byte, 2048))
 	f.Fuzz(func(t *testing.T, desc, buf []byte) {
 		d := booted(t)
 		buf = buf[:min(len(buf), 8192)]

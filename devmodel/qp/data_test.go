@@ -725,27 +725,6 @@ func TestOtherMAC(t *testing.T) {
 	b.wantCQ(2)
 }
 
-// Hostile rings and WQEs end in an event, and in bounded time.
-func FuzzSend(f *testing.F) {
-	f.Add([]byte("seed"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		b, x, y := connected(t)
-		if len(in) > sqQuanta*32 {
-			in = in[:sqQuanta*32]
-		}
-		b.ok(b.mem.Write(x.base, in))
-		b.ok(b.mem.Write(y.base+rqAt, in[:min(len(in), rqQuanta*32)]))
-		for i := range uint64(rqQuanta) {
-			b.ok(b.mem.Store64(x.base+32*i+24, 1<<63|binary.LittleEndian.Uint64(b.read(x.base+32*i+24, 8))))
-		}
-		for range 5 {
-			x.ring()
-			b.drain()
-			b.clock.Advance(time.Second)
-		}
-	})
-}
-
 func TestUnreachableRings(t *testing.T) {
 	for _, queue := range []int{8, 16} {
 		b, x, y := connected(t, func(x, y *side) {

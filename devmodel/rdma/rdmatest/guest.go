@@ -92,6 +92,7 @@ func New(t testing.TB, profile hmc.Profile, options ...func(*rdma.Config)) *Gues
 	g := &Guest{T: t, Mem: Memory(t, memorySize), free: Base}
 	c := rdma.Config{
 		Mem:     g.Mem,
+		Payload: g.Mem,
 		Emit:    func(e any) { g.Events = append(g.Events, e) },
 		CEQ:     func(n int) { g.CEQs = append(g.CEQs, n) },
 		AEQ:     func() { g.AEQs++ },

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/qp"
+	"github.com/vrnic/vrnic/devmodel/rdma/rdmatest"
+)
+
+// FuzzSend lets a program fill the rings of two connected QPs as it likes.
+//
+// The input is WQEs of 9 + n*32 bytes: a byte whose bits 2:0 are n-1, the
+// quanta, bit 3 the receive queue instead of the send queue, bit 4 the other
+// QP, bit 5 an address in registered memory in every word with an STag behind
+// it, bit 6 a doorbell before the valid bit; then the raw quanta. Bytes 1 to 8
+// of the nine are xored into the first header.
+//
+// Whatever it is, the engine comes to rest, every QP's work is completed at
+// most once, and nothing is written but registered memory that allows it and
+// the shadow areas.
+func FuzzSend(f *testing.F) {
+	f.Fuzz(func(t *testing.T, in []byte) {
+		const canaryAt, memSize = rdmatest.Base, 4 << 20
+		b, x, y := connected(t, func(x, y *side) {
+			put(&x.ctx, 128, 5<<57|2<<54|1<<48)
+			put(&y.ctx, 128, 5<<57|2<<54|1<<48)
+		})
+		b.regions[0x303] = region{data + 0x100000, 0x1000, pd, mr.LocalRead}
+		before := b.read(canaryAt, memSize)
+		for posted := 0; len(in) >= 9 && posted < 32; posted++ {
+			kind, tweak := in[0], binary.LittleEndian.Uint64(in[1:9])
+			n := int(kind&7) + 1
+			in = in[9:]
+			s := x
+			if kind&16 != 0 {
+				s = y
+			}
+			at, next, quanta, pass := s.base, &s.sqNext, uint32(sqQuanta), &s.sqPass
+			if kind&8 != 0 {
+				at, next, quanta, pass = s.base+rqAt, &s.rqNext, rqQuanta, &s.rqPass
+				n = 2
+			} else if *next%8+uint32(n) > 8 {
+				n = int(8 - *next%8)
+			}
+			for i := range n {
+				var q [32]byte
+				in = in[copy(q[:], in):]
+				if i == 0 {
+					binary.LittleEndian.PutUint64(q[24:], binary.LittleEndian.Uint64(q[24:])^tweak)
+				}
+				if kind&32 != 0 {
+					for w := 0; w < 32; w += 16 {
+						a := binary.LittleEndian.Uint64(q[w:])
+						binary.LittleEndian.PutUint64(q[w:], data+a%dataSize)
+					}
+				}
+				h := binary.LittleEndian.Uint64(q[24:])&^(1<<63) | *pass<<63
+				slot := at + 32*uint64(*next)
+				b.ok(b.mem.Write(slot, q[:24]))
+				copy(before[slot-canaryAt:], q[:24])
+				if kind&64 != 0 {
+					s.ring()
+					b.engine.Drain(3)
+				}
+				b.ok(b.mem.Store64(slot+24, h))
+				binary.LittleEndian.PutUint64(before[slot+24-canaryAt:], h)
+				if *next++; *next == quanta {
+					*next, *pass = 0, *pass^1
+				}
+			}
+			s.ring()
+		}
+		for range 8 {
+			b.drain()
+			b.clock.Advance(time.Second)
+		}
+		b.drain()
+		for id, cqes := range b.cqes {
+			if len(cqes) > 64*8 {
+				t.Errorf("%d completions in CQ %d", len(cqes), id)
+			}
+		}
+		after := b.read(canaryAt, memSize)
+		free := func(at, n uint64) { copy(after[at-canaryAt:][:n], before[at-canaryAt:][:n]) }
+		free(data, 0x100000)
+		free(data+0x101000, dataSize-0x101000)
+		free(data+0x100000, 0x1000) // rkey reaches it, too
+		free(x.base+shadowAt, 64)
+		free(y.base+shadowAt, 64)
+		if !bytes.Equal(before, after) {
+			for i := range before {
+				if before[i] != after[i] {
+					t.Fatalf("a byte was written at %#x", canaryAt+i)
+				}
+			}
+		}
+		for _, s := range []*side{x, y} {
+			s.modify(qp.Error)
+			if _, _, err := flush(b.table, qp.FlushArgs{ID: s.id, SQ: true, RQ: true}); err != nil {
+				t.Error(err)
+			}
+			b.ok(b.table.Destroy(s.id))
+		}
+		b.drain()
+	})
+}
