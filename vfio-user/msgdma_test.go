@@ -261,6 +261,16 @@ func TestNarrowDMA(t *testing.T) {
 func TestMessageDMADeadlock(t *testing.T) {
 	for _, twin := range []bool{false, true} {
 		dev := newMessaging()
+		dev.onRead = func(p []byte) error {
+			read, _ := dev.memory()
+			limit := patience
+			if !twin {
+				limit = 100 * time.Millisecond // the answer cannot come
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			return read(ctx, ramIOVA+0x80, p)
+		}
 		path, _ := serveLayout(t, dev, smallLayout(), vfiouser.Options{})
 		opts := vfiouser.ClientOptions{Timeout: patience}
 		if twin {
@@ -274,16 +284,6 @@ func TestMessageDMADeadlock(t *testing.T) {
 		}
 		if err := c.MapDMAs([]vfiouser.DMARange{{IOVA: ramIOVA, Size: ramSize, Guest: ram, Flags: dmaRW}}); err != nil {
 			t.Fatal(err)
-		}
-		read, _ := dev.memory()
-		dev.onRead = func(p []byte) error {
-			limit := patience
-			if !twin {
-				limit = 100 * time.Millisecond // the answer cannot come
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), limit)
-			defer cancel()
-			return read(ctx, ramIOVA+0x80, p)
 		}
 		v, err := c.Read32(0, 0)
 		if twin && (err != nil || v != 0x04030201) {
