@@ -6,9 +6,9 @@
 // # Contract
 //
 // [Run] is the whole of it for one command: boot, run, report, power off.
-// [Boot] returns a [Machine] for several commands, which can be reset too. The devices are vfio-user
-// sockets on which somebody listens already; this package does not know what
-// is behind them.
+// [Boot] returns a [Machine] for several commands, which can also be reset. The
+// devices are vfio-user sockets on which somebody listens already; this package
+// does not know what is behind them.
 //
 // A command's streams are byte-exact and end-to-end flow-controlled: a reader
 // of Stdout that stalls stalls the command. A command that fails is a [Result].

@@ -3,14 +3,12 @@
 package launch
 
 import (
-	"bufio"
 	"context"
 	"debug/elf"
 	"encoding/binary"
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -66,7 +64,7 @@ func fakeQEMU(scenario string, args []string) {
 		first = err != nil
 		_ = os.WriteFile(name, nil, 0o600)
 	}
-	event := fakeMonitor()
+	event := fakeMonitor(scenario)
 	end := func(reason string) {
 		event(reason)
 		os.Exit(0)
@@ -117,25 +115,54 @@ func fakeQEMU(scenario string, args []string) {
 	end("guest-shutdown")
 }
 
+// fdMonitorConn is where the monitor's connection is after a reset.
+const fdMonitorConn = fdInitrd + 1
+
 // fakeMonitor serves one QMP connection and returns a function that reports a
-// SHUTDOWN event for the given reason.
-func fakeMonitor() func(reason string) {
-	l, err := net.FileListener(os.NewFile(fdMonitor, "monitor"))
-	if err != nil {
-		panic(err)
-	}
-	connected := make(chan net.Conn, 1)
+// SHUTDOWN event for the given reason. A reset is the fake's program starting
+// anew, with another descriptor for its agent.
+func fakeMonitor(scenario string) func(reason string) {
+	connected := make(chan *os.File, 1)
 	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			panic(err)
+		var conn *os.File
+		if scenario == "after-reset" {
+			conn = os.NewFile(fdMonitorConn, "monitor")
+			connected <- conn
+		} else {
+			fd, _, err := syscall.Accept(fdMonitor)
+			if err != nil {
+				panic(err)
+			}
+			conn = os.NewFile(uintptr(fd), "monitor")
+			fmt.Fprintln(conn, `{"QMP": {"version": {"qemu": {"micro": 3, "minor": 1, "major": 11}, "package": ""}, "capabilities": ["oob"]}}`)
 		}
-		fmt.Fprintln(conn, `{"QMP": {"version": {"qemu": {"micro": 3, "minor": 1, "major": 11}, "package": ""}, "capabilities": []}}`)
-		lines := bufio.NewScanner(conn)
-		for lines.Scan() {
+		agent := -1
+		line, oob := make([]byte, 4096), make([]byte, syscall.CmsgSpace(4))
+		for {
+			// The client sends one command, and waits for its answer.
+			n, oobn, _, _, err := syscall.Recvmsg(int(conn.Fd()), line, oob, 0)
+			if err != nil || n == 0 {
+				return
+			}
+			if m, _ := syscall.ParseSocketControlMessage(oob[:oobn]); len(m) == 1 {
+				fds, err := syscall.ParseUnixRights(&m[0])
+				if err != nil {
+					panic(err)
+				}
+				agent = fds[0]
+			}
+			command := string(line[:n])
+			if strings.Contains(command, `"system_reset"`) && scenario == "reset-kills" {
+				os.Exit(1)
+			}
 			fmt.Fprintln(conn, `{"return": {}}`)
-			if strings.Contains(lines.Text(), `"quit"`) {
+			switch {
+			case strings.Contains(command, `"quit"`):
 				os.Exit(0)
+			case strings.Contains(command, `"system_reset"`):
+				fmt.Fprintln(conn, `{"event": "RESET", "data": {"guest": false, "reason": "host-qmp-system-reset"}, "timestamp": {"seconds": 1, "microseconds": 2}}`)
+			case strings.Contains(command, `"chardev-change"`):
+				startAnew(agent, int(conn.Fd()))
 			}
 			select {
 			case connected <- conn:
@@ -147,6 +174,24 @@ func fakeMonitor() func(reason string) {
 		conn := <-connected
 		fmt.Fprintf(conn, `{"event": "SHUTDOWN", "data": {"guest": true, "reason": "%s"}, "timestamp": {"seconds": 1, "microseconds": 2}}`+"\n", reason)
 	}
+}
+
+// startAnew replaces this process by a fake QEMU after a reset.
+func startAnew(agent, monitor int) {
+	for from, to := range map[int]int{agent: fdAgent, monitor: fdMonitorConn} {
+		if from == to {
+			continue
+		}
+		if err := syscall.Dup3(from, to, 0); err != nil {
+			panic(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	argv := append([]string{self, "fake-qemu", "after-reset"}, os.Args[3:]...)
+	panic(syscall.Exec(self, argv, os.Environ()))
 }
 
 // fakeVrnic runs a command that prints its parent, the fake QEMU, and waits for

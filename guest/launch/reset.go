@@ -17,6 +17,8 @@ import (
 // The artifacts go on: kernel.log has the logs of all boots, one after another.
 func (m *Machine) Reset(ctx context.Context) error {
 	if err := m.pushReset(ctx); err != nil {
+		// The monitor ends a moment before QEMU does.
+		waitFor(m.process.done, m.config.limits.settle)
 		if isClosed(m.process.done) {
 			<-m.dead
 			return m.err
