@@ -407,7 +407,9 @@ func (s *Space) Reset(d Domain) {
 	for _, b := range s.blocks {
 		if b.Domain <= d {
 			for i := range b.cells.v {
-				b.cells.Set(i, b.Row.Reset)
+				if b.cells.Get(i) != b.Row.Reset { // most are: a load is far cheaper
+					b.cells.Set(i, b.Row.Reset)
+				}
 			}
 		}
 	}
