@@ -516,3 +516,68 @@ func TestDialCancelled(t *testing.T) {
 		t.Errorf("Dial: %v, %v, want Canceled", c, err)
 	}
 }
+
+// TestSendIRQSet sends the forms of SET_IRQS that QEMU does not.
+func TestSendIRQSet(t *testing.T) {
+	dev := &maskLog{counter: newCounter()}
+	l := smallLayout()
+	l.IRQs[vfiouser.IRQMSIX] = 4
+	path, _ := serveLayout(t, dev, l, vfiouser.Options{})
+	c := dial(t, path)
+	fds := []int{eventFD(t), eventFD(t), eventFD(t), eventFD(t)}
+	for _, fd := range fds {
+		defer unix.Close(fd)
+	}
+	const x = vfiouser.IRQMSIX
+	if err := c.SetIRQ(x, 0, fds); err != nil {
+		t.Fatal(err)
+	}
+	for i, tt := range []struct {
+		set   vfiouser.IRQSet
+		fires [4]uint64
+		masks string
+		bad   bool
+	}{
+		{vfiouser.IRQSet{Flags: 0x22, Index: x, Start: 1, Count: 3, Bools: []byte{1, 0, 9}}, [4]uint64{0, 1, 0, 1}, "", false},
+		{vfiouser.IRQSet{Flags: 0x21, Index: x, Count: 2}, [4]uint64{1, 1, 0, 0}, "", false},
+		{vfiouser.IRQSet{Flags: 0x0a, Index: x, Count: 4, Bools: []byte{0, 0, 1, 1}}, [4]uint64{}, "+2+3", false},
+		{vfiouser.IRQSet{Flags: 0x09, Index: x, Start: 1, Count: 1}, [4]uint64{}, "+1", false},
+		{vfiouser.IRQSet{Flags: 0x21, Index: x, Count: 4}, [4]uint64{1, 0, 0, 0}, "", false},
+		{vfiouser.IRQSet{Flags: 0x12, Index: x, Start: 2, Count: 2, Bools: []byte{0, 1}}, [4]uint64{0, 0, 0, 1}, "-3", false},
+		{vfiouser.IRQSet{Flags: 0x11, Index: x, Start: 1, Count: 2}, [4]uint64{0, 1, 1, 0}, "-1-2", false},
+		{vfiouser.IRQSet{Flags: 0x22, Index: x, Count: 3, Bools: []byte{1, 0}}, [4]uint64{}, "", true},
+		{vfiouser.IRQSet{Flags: 0x21, Index: x, Count: 1, FDs: fds[:1]}, [4]uint64{}, "", true},
+		{vfiouser.IRQSet{Flags: 0x31, Index: x, Count: 1}, [4]uint64{}, "", true},
+	} {
+		if err := c.SendIRQSet(tt.set); tt.bad != errors.Is(err, unix.EINVAL) || !tt.bad && err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		var fired [4]uint64
+		for j, fd := range fds {
+			fired[j] = readEvent(t, fd)
+		}
+		if got := dev.take(); fired != tt.fires || got != tt.masks {
+			t.Errorf("%d: fired %v, masked %q; want %v, %q", i, fired, got, tt.fires, tt.masks)
+		}
+	}
+}
+
+// maskLog notes what is masked.
+type maskLog struct {
+	*counter
+	mu  sync.Mutex
+	log string
+}
+
+func (d *maskLog) IRQMasked(_, vector int, masked bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log += map[bool]string{true: "+", false: "-"}[masked] + string(rune('0'+vector))
+}
+
+func (d *maskLog) take() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer func() { d.log = "" }()
+	return d.log
+}

@@ -184,7 +184,7 @@ func TestDeferredOrder(t *testing.T) {
 	release := make(chan struct{})
 	dev.set(func() { <-release })
 	var ids []uint16
-	var all []byte // sent at once: the socket has no room for so many small writes
+	var all []byte                // sent at once: the socket has no room for so many small writes
 	for id := range uint16(500) { // many times what may wait
 		all = append(all, unmapMessage(id, 0)...)
 		ids = append(ids, id)
