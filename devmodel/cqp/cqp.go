@@ -19,7 +19,8 @@
 //     unlinks it. If the data path is quiet the command completes at once;
 //     otherwise execution stops, a goroutine waits for the data path, and the
 //     command completes under the control lock and execution goes on. A reset
-//     in between drops it. The writer of a doorbell never waits.
+//     in between drops it. The same goes for a command about a QP that takes a
+//     step just then. The writer of a doorbell never waits.
 //   - Work is bounded: a doorbell executes at most runLimit WQEs before the
 //     control lock is free for others in between, and a flush looks at
 //     qp.FlushLimit slots at a time.
@@ -338,13 +339,25 @@ func (c *CQP) step() bool {
 	if c.next++; c.next == c.ctx.size {
 		c.next, c.polarity = 0, c.polarity^1
 	}
-	res, err := c.execute(&w)
-	if err == nil && res.grace && !c.after.Quiet() {
-		c.later(&w, res)
+	if row := lookup(w.opcode()); row != nil && row.marks&holdsQP != 0 && !c.qps.Hold(w.qpID()) {
+		c.after.Park(func() {
+			c.start(&w)
+			c.run()
+		})
 		return true
 	}
-	c.finish(&w, res, err)
+	c.start(&w)
 	return true
+}
+
+// start executes a command, up to where it has to wait.
+func (c *CQP) start(w *wqe) {
+	res, err := c.execute(w)
+	if err == nil && res.grace && !c.after.Quiet() {
+		c.later(w, res)
+		return
+	}
+	c.finish(w, res, err)
 }
 
 // later puts off the rest of a command and of the ring.
@@ -382,6 +395,9 @@ func (c *CQP) execute(w *wqe) (result, error) {
 
 // complete reports one WQE: the codes, the CQE, and last the tail.
 func (c *CQP) complete(w *wqe, res result, err error) {
+	if row := lookup(w.opcode()); row != nil && row.marks&holdsQP != 0 {
+		c.qps.Release(w.qpID())
+	}
 	op := Op{Index: w.index, Opcode: w.opcode(), Name: opcodeName(w.opcode()), WQE: w.q, Minor: res.minor, Value: res.value}
 	tail := c.next & tailMask
 	if err != nil {

@@ -10,8 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/rdma"
 	. "github.com/vrnic/vrnic/devmodel/rdma/rdmatest"
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -340,4 +342,42 @@ func TestBusyShards(t *testing.T) {
 	}
 	stop.Store(true)
 	shards.Wait()
+}
+
+// A command about a QP that takes a step does not wait for it under the control
+// lock.
+func TestCommandsDoNotWaitForAStep(t *testing.T) {
+	e := engine.New(engine.Config{Manual: true})
+	defer e.Close()
+	inside, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d := New(t, hmc.Profile{}, func(c *rdma.Config) {
+		c.Engine = e
+		c.Emit = func(event any) {
+			if _, ok := event.(qp.SendNotExecuted); ok { // in a step of the QP, which UD posts end in
+				once.Do(func() { close(inside); <-leave })
+			}
+		}
+	}).Boot(Kernel73, 2)
+	g := d.G
+	g.Store(d.SQ+24, 1<<63|3<<32)
+	g.Write("PFPE_WQEALLOC", GSIQP)
+	drained := make(chan struct{})
+	go func() { defer close(drained); e.Drain(100) }()
+	<-inside
+	index := g.Put(WQE{2: d.QPC, 3: errorState, 5: d.QPShadow})
+	g.Put(WQE{3: nop})
+	g.Ring()
+	if tail := g.Read("PFPE_CQPTAIL"); tail != index {
+		t.Errorf("PFPE_CQPTAIL %d during the step, want %d", tail, index)
+	}
+	close(leave)
+	<-drained
+	g.Await()
+	if s := g.Snapshot().QPs[0].State; s != "ERROR" {
+		t.Errorf("QP in state %s", s)
+	}
+	if tail := g.Read("PFPE_CQPTAIL"); tail>>31 != 0 {
+		t.Errorf("PFPE_CQPTAIL %#x", tail)
+	}
 }

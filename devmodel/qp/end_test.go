@@ -230,3 +230,51 @@ type callQueues func(event.Entry)
 func (f callQueues) CQ(uint32) qp.CQ         { return f }
 func (callQueues) AE(event.AE)               {}
 func (f callQueues) Post(e event.Entry) bool { f(e); return true }
+
+// A QP that is held takes no steps; who holds it learns whether one is under
+// way.
+func TestHold(t *testing.T) {
+	b, x, _ := connected(t)
+	if !b.table.Hold(77) || !b.table.Hold(2) {
+		t.Error("a QP at rest, or none, cannot be held")
+	}
+	write := wr{op: opWrite, flags: signalled, sges: []sge{{data, 10}}, raddr: data + 0x1000, key: rkey}
+	x.post(write)
+	x.ring()
+	b.drain()
+	b.wantCQ(2)
+	inside, leave, drained := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	b.hook = func() {
+		b.hook = nil
+		close(inside)
+		<-leave
+	}
+	b.table.Release(2)
+	go func() {
+		defer close(drained)
+		b.engine.Drain(1000)
+	}()
+	<-inside
+	if b.table.Hold(2) {
+		t.Error("held during its step")
+	}
+	close(leave)
+	<-drained
+	if !b.table.Hold(2) {
+		t.Error("not at rest after its step")
+	}
+	if n := len(b.cqes[2]); n != 1 {
+		t.Errorf("%d completions", n)
+	}
+	x.post(write)
+	x.ring()
+	b.drain()
+	if n := len(b.cqes[2]); n != 1 {
+		t.Errorf("%d completions of a QP that is held", n)
+	}
+	b.table.Release(2)
+	b.drain()
+	if n := len(b.cqes[2]); n != 2 {
+		t.Errorf("%d completions after release", n)
+	}
+}

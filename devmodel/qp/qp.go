@@ -18,7 +18,8 @@
 //   - Methods of Table are called with the device's control lock held. Steps
 //     run without it, on any shard. Each QP has a lock: control operations
 //     and its own steps take it, nobody ever takes two, and CQ and event
-//     queue locks come after it.
+//     queue locks come after it. Hold keeps a QP at rest, so that operations
+//     on it need not wait for a step; Reset waits for none.
 //   - Other QPs' steps may be copying from or to memory on a QP's behalf when
 //     its end returns. Destroy, a change to ERROR and Halt therefore ask for
 //     grace (package grace) before the driver is told.
@@ -141,6 +142,7 @@ type QP struct {
 	address atomic.Pointer[address]
 	owner   owner
 	dead    atomic.Bool // destroyed, or its function reset
+	held    atomic.Bool // takes no steps, see Hold
 
 	mu     sync.Mutex
 	state  State
@@ -401,6 +403,29 @@ func (t *Table) UsersOfCQ(id uint32) (users []uint32) {
 		}
 	}
 	return users
+}
+
+// Hold keeps QP id from taking steps until Release, so that what follows does
+// not wait for one. It returns false if a step is under way still: then it is
+// over after grace. A QP that does not exist is at rest.
+func (t *Table) Hold(id uint32) bool {
+	q := t.qps[id]
+	if q == nil {
+		return true
+	}
+	q.held.Store(true)
+	if !q.mu.TryLock() {
+		return false
+	}
+	q.mu.Unlock()
+	return true
+}
+
+// Release lets QP id go on, if it still exists.
+func (t *Table) Release(id uint32) {
+	if q := t.qps[id]; q != nil && q.held.Swap(false) {
+		q.task.Schedule()
+	}
 }
 
 // Has tells whether there is a QP of this number.

@@ -43,6 +43,7 @@ type bench struct {
 
 	regions map[uint32]region
 	onStore func(at uint64) // before a word is stored for the device
+	hook    func()          // called in steps that complete something
 }
 
 // memory is the guest's as QPs see it.
@@ -71,6 +72,9 @@ type recorder struct {
 }
 
 func (r recorder) Post(e event.Entry) bool {
+	if r.b.hook != nil {
+		r.b.hook()
+	}
 	if r.b.full {
 		return false
 	}

@@ -41,6 +41,9 @@ type owner struct {
 func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.held.Load() && !q.dead.Load() {
+		return false // Release schedules the next one
+	}
 	if q.dead.Load() || q.ep == nil {
 		q.rest(s)
 		return false
