@@ -11,10 +11,10 @@
 //
 // The figures of a busy machine vary by a third and more, so they are compared
 // within one run: the sides take turns, in pieces of a fraction of a second, and
-// a figure is the median of five rounds. The whole process, and with it QEMU and
-// the servers it starts, is pinned to one CPU: what remains are the instructions
-// and the changes of threads, without the wake-ups of idle CPUs, which dwarf both
-// in a nested virtual machine.
+// a figure is the median of five rounds, each the median of its pieces. The whole
+// process, and with it QEMU and the servers it starts, is pinned to one CPU: what
+// remains are the instructions and the changes of threads, without the wake-ups
+// of idle CPUs, which dwarf both in a nested virtual machine.
 //
 // The servers are processes of their own, as they are in a user's hands: the
 // built vrnic, and beside it the bare echo server of package echo. QEMU has both
