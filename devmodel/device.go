@@ -115,12 +115,13 @@ func New(c Config) *Device {
 	mem := dma{&d.mem, d.config.BusMaster, d.missing}
 	d.engine = engine.New(c.Engine)
 	d.system.after = grace.NewAfter(d.engine.Grace(), &d.mu)
+	d.system.leaving = grace.NewAfter(d.engine.Grace(), &d.mu)
 	d.system.release = d.engine.Clock().NewTimer(d.released)
 	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, Engine: d.engine})
 	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan,
 		EMPR:  func() { d.globalReset(reg.EMPR) },
 		Grace: d.engine.Grace(), Lock: &d.mu})
-	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
+	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.rdmaCause,
 		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Lock: &d.mu})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d
@@ -130,6 +131,7 @@ func New(c Config) *Device {
 func (d *Device) Close() {
 	d.Detach()
 	d.system.after.Close()
+	d.system.leaving.Close()
 	d.rdma.Close()
 	d.fw.Close()
 	d.engine.Close()
@@ -166,8 +168,8 @@ func (Attached) String() string { return "client attached" }
 func (d *Device) Detach() {
 	d.signal.Store(nil)
 	d.mu.Lock()
-	d.config.Reset()
 	d.reset(reg.POR)
+	d.config.Reset()
 	d.unsettled = false
 	d.mu.Unlock()
 	d.mem.UnmapAll()
@@ -200,8 +202,8 @@ func (d *Device) Settle() (wait func()) {
 func (d *Device) Reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.config.Reset()
 	d.reset(reg.POR)
+	d.config.Reset()
 }
 
 // ReadRegion fills p from offset of a region. Errors wrap EINVAL.

@@ -31,6 +31,12 @@ type system struct {
 	due     time.Duration // when release is meant to fire
 
 	orphans atomic.Bool
+
+	// stragglers: steps of the data path that began before a reset, or before
+	// the control QP ended with all it had made, may still run, and find that
+	// what they use is gone. leaving tells when they are over.
+	stragglers atomic.Bool
+	leaving    *grace.After
 }
 
 // devState is GLGEN_RSTAT.DEVSTATE. What 1 and 2 mean is inferred, from i40e's
@@ -137,12 +143,33 @@ func (d *Device) reset(dom reg.Domain) {
 		d.system.orphans.Store(false)
 	}
 	d.unsettled = true
+	d.overtake()
 	d.rdma.Reset(dom)
 	d.lan.Reset(dom)
 	d.fw.Reset(dom)
 	d.irqs.Reset(dom)
 	d.regs.Reset(dom)
+	if s := &d.system; s.leaving.Quiet() {
+		s.leaving.Drop()
+		s.stragglers.Store(false)
+	}
 	d.emit(Reset{dom})
+}
+
+// overtake is to be called before anything is ended that the data path may be
+// using: until its steps are over, what they find is nobody's fault.
+func (d *Device) overtake() {
+	s := &d.system
+	s.stragglers.Store(true)
+	s.leaving.Park(func() { s.stragglers.Store(false) }) // when the lock is free, at the earliest
+}
+
+// rdmaCause raises causes of the protocol engine, but for what a step finds that
+// a reset has overtaken.
+func (d *Device) rdmaCause(bits uint32) {
+	if !d.system.stragglers.Load() {
+		d.irqs.OICR(bits)
+	}
 }
 
 // functionReset is the reset that the driver asks for in PFSWR, which reads 1
@@ -252,16 +279,27 @@ func (s *system) end() {
 // reset takes none but that of a stronger reset.
 func (s *system) frozen(offset uint64) bool { return s.state == devInReset && offset != rtrigOffset }
 
-// Orphan is the event of a doorbell or the like for something that a global
-// reset has ended and whose driver may not know yet. It breaks no rule.
+// Orphan is the event of something that a reset has ended: of a doorbell or the
+// like whose driver may not know yet, after a global one; of a step of the data
+// path that was under way, after any. It breaks no rule.
 type Orphan struct{ Event any }
 
 func (o Orphan) String() string { return fmt.Sprintf("after the reset: %v", o.Event) }
 
 // judge keeps from the sinks as a violation what a driver cannot know: between
 // a global reset and its first command to the new firmware it goes on with what
-// it had.
+// it had; and what is the reset's doing, not the driver's.
 func (d *Device) judge(event any) any {
+	if d.system.stragglers.Load() {
+		switch event.(type) {
+		case Reset, Attached, fw.Command, cqp.Leaked:
+		default:
+			return Orphan{event}
+		}
+	}
+	if _, ok := event.(cqp.Leaked); ok { // all of it ends now
+		d.overtake()
+	}
 	if !d.system.orphans.Load() {
 		return event
 	}

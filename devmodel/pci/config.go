@@ -154,10 +154,11 @@ func (c *Config) Write(off uint64, p []byte) {
 	}
 	c.master.Store(c.data[offCommand]&commandMaster != 0)
 	if flr {
-		c.Reset()
+		// Bus mastering goes last: what it stops has ended by then.
 		if c.FLR != nil {
 			c.FLR()
 		}
+		c.Reset()
 	}
 }
 
