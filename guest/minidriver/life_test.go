@@ -287,41 +287,6 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// A core or global reset that the driver triggers: it is told by the GRST
-// interrupt, and the package is gone afterwards
-// (ice_common.c:ice_reset, ice_check_reset).
-func TestGlobalResets(t *testing.T) {
-	for name, trigger := range map[string]uint32{"CORER": 1, "GLOBR": 2} {
-		t.Run(name, func(t *testing.T) {
-			m, _ := start(t, Linux73(), Options{})
-			f := m.f
-			f.Write32(GLGEN_RTRIG, trigger)
-			if _, err := f.wait(m.i.misc); err != nil {
-				t.Fatal(err)
-			}
-			if oicr := f.Read32(PFINT_OICR); oicr&oicrGRST == 0 {
-				t.Errorf("PFINT_OICR is %#x, want GRST", oicr)
-			}
-			if kind := f.Read32(GLGEN_RSTAT) >> 2 & 3; kind != trigger {
-				t.Errorf("GLGEN_RSTAT.RESET_TYPE is %d, want %d", kind, trigger)
-			}
-			must(t, f.poll("GLGEN_RSTAT.DEVSTATE", func() bool { return f.Read32(GLGEN_RSTAT)&3 == 0 }))
-			must(t, f.poll("GLNVM_ULD", func() bool { return f.Read32(GLNVM_ULD)&glnvmULDDone == glnvmULDDone }))
-			if v := f.Read32(GLGEN_RTRIG); v != 0 {
-				t.Errorf("GLGEN_RTRIG reads %#x afterwards", v)
-			}
-			m.abandon()
-			must(t, f.Guest.Check())
-			again, err := bringUp(f, Linux73(), Options{})
-			must(t, err)
-			if !slices.Contains(again.i.Trace(), ice_aqc_opc_download_pkg) {
-				t.Error("the package was still there")
-			}
-			must(t, again.takeDown())
-		})
-	}
-}
-
 func TestContextEndsWaits(t *testing.T) {
 	ctx, sockets, _ := cards(t, 1)
 	ctx, cancel := context.WithCancel(ctx)
