@@ -119,6 +119,18 @@ type Memory struct {
 	// many regions they hold on to.
 	past     []*era
 	pastMaps int
+	garbage  [][]byte // mappings without a user, for unlock
+}
+
+// unlock releases mu, and then the mappings that nobody uses any more, which
+// takes time if they are large.
+func (m *Memory) unlock() {
+	garbage := m.garbage
+	m.garbage = nil
+	m.mu.Unlock()
+	for _, b := range garbage {
+		_ = unix.Munmap(b)
+	}
 }
 
 // era is the time between two unmaps. Every access runs in one and holds use
@@ -229,7 +241,7 @@ func (m *Memory) close(r *region) {
 		delete(m.files, f.id)
 	}
 	m.virtual -= uint64(len(f.bytes))
-	_ = unix.Munmap(f.bytes)
+	m.garbage = append(m.garbage, f.bytes)
 }
 
 // Unmap makes every map that lies wholly inside [iova, iova+size) unreachable.
@@ -241,7 +253,7 @@ func (m *Memory) Unmap(iova, size uint64) error {
 		return err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	next, dropped, cut := m.table.Load().remove(rg)
 	if cut != nil {
 		return fmt.Errorf("unmap %#x+%#x cuts the map %#x+%#x: %w", iova, size, cut.start, cut.size, syscall.EINVAL)
@@ -253,7 +265,7 @@ func (m *Memory) Unmap(iova, size uint64) error {
 // Clear makes every map unreachable.
 func (m *Memory) Clear() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.replace(nil, m.table.Load().all())
 }
 
@@ -299,7 +311,7 @@ func (m *Memory) reap() {
 // else a function that returns when those are over.
 func (m *Memory) Settle() (wait func()) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.reap()
 	if len(m.past) == 0 {
 		return nil
@@ -311,7 +323,7 @@ func (m *Memory) Settle() (wait func()) {
 			e.use.Unlock() //lint:ignore SA2001 having had it is what counts
 		}
 		m.mu.Lock()
-		defer m.mu.Unlock()
+		defer m.unlock()
 		m.reap()
 	}
 }
