@@ -112,7 +112,8 @@ func New(c Config) *Device {
 			(*signal)(msixIndex, v)
 		}
 	})
-	mem := dma{&d.mem, d.config.BusMaster, d.missing}
+	d.mem.Missing = d.missing
+	mem := dma{&d.mem, d.config.BusMaster}
 	d.engine = engine.New(c.Engine)
 	d.system.after = grace.NewAfter(d.engine.Grace(), &d.mu)
 	d.system.leaving = grace.NewAfter(d.engine.Grace(), &d.mu)

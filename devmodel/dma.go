@@ -9,14 +9,6 @@ import "github.com/vrnic/vrnic/devmodel/guestmem"
 type dma struct {
 	mem     *guestmem.Memory
 	allowed func() bool
-	failed  func(iova uint64, err error) // sees the error of every access that has one
-}
-
-func (d dma) see(iova uint64, err error) error {
-	if err != nil {
-		d.failed(iova, err)
-	}
-	return err
 }
 
 func (d dma) check(op string, iova, n uint64) error {
@@ -31,7 +23,7 @@ func (d dma) Read(iova uint64, p []byte) error {
 	if err := d.check("read", iova, uint64(len(p))); err != nil {
 		return err
 	}
-	return d.see(iova, d.mem.Read(iova, p))
+	return d.mem.Read(iova, p)
 }
 
 // Write copies p into guest memory at iova.
@@ -39,7 +31,7 @@ func (d dma) Write(iova uint64, p []byte) error {
 	if err := d.check("write", iova, uint64(len(p))); err != nil {
 		return err
 	}
-	return d.see(iova, d.mem.Write(iova, p))
+	return d.mem.Write(iova, p)
 }
 
 // Load64 loads an aligned word.
@@ -47,8 +39,7 @@ func (d dma) Load64(iova uint64) (uint64, error) {
 	if err := d.check("load", iova, 8); err != nil {
 		return 0, err
 	}
-	v, err := d.mem.Load64(iova)
-	return v, d.see(iova, err)
+	return d.mem.Load64(iova)
 }
 
 // Store64 stores an aligned word.
@@ -56,5 +47,5 @@ func (d dma) Store64(iova uint64, v uint64) error {
 	if err := d.check("store", iova, 8); err != nil {
 		return err
 	}
-	return d.see(iova, d.mem.Store64(iova, v))
+	return d.mem.Store64(iova, v)
 }

@@ -4,13 +4,11 @@ package devmodel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/vrnic/vrnic/devmodel/fw"
-	"github.com/vrnic/vrnic/devmodel/guestmem"
 )
 
 // Unreachable is the event, once per client, of guest memory that the card
@@ -70,10 +68,9 @@ func (r *remote) detach() {
 	r.probes.Wait()
 }
 
-// missing looks at why an access failed: memory without a descriptor is said
-// once.
-func (d *Device) missing(iova uint64, err error) {
-	if err != nil && errors.Is(err, guestmem.ErrNoDescriptor) && d.remote.alarmed.CompareAndSwap(false, true) {
+// missing says once that there is memory without a descriptor.
+func (d *Device) missing(iova uint64) {
+	if d.remote.alarmed.CompareAndSwap(false, true) {
 		d.emit(Unreachable{IOVA: iova})
 	}
 }

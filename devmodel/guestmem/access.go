@@ -54,6 +54,9 @@ func (r *region) fault(op string, iova, n uint64, write bool) *Fault {
 		f.Why = fmt.Sprintf("no DMA map at %#x", iova)
 	case r.host == nil:
 		f.Why, f.Err = ErrNoDescriptor.Error(), ErrNoDescriptor
+		if r.missing != nil {
+			r.missing(iova)
+		}
 	case write:
 		f.Why = fmt.Sprintf("DMA map at %#x is read-only", r.start)
 	default:

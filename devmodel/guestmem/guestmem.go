@@ -92,6 +92,7 @@ type region struct {
 	file     *file
 	readable bool
 	writable bool
+	missing  func(iova uint64) // where host is nil; may be nil
 }
 
 // file is a file behind maps. It is mapped once and as a whole, however many
@@ -110,6 +111,11 @@ type fileID struct {
 
 // Memory is the DMA address space of one device. The zero value has no maps.
 type Memory struct {
+	// Missing, if set before the first Map, is told of accesses to memory that
+	// only messages reach, by the goroutine of the access. It must not call
+	// back.
+	Missing func(iova uint64)
+
 	table atomic.Pointer[table] // what accesses see; nil: nothing
 
 	mu      sync.Mutex // held by who changes the maps; never waits for an access
@@ -161,6 +167,9 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 		return fmt.Errorf("map of %#x bytes: %w", size, syscall.ENOSPC)
 	}
 	r := &region{Range: rg, readable: readable, writable: writable}
+	if f == nil {
+		r.missing = m.Missing
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.table.Load()

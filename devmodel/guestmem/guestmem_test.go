@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -133,6 +134,31 @@ func TestFaultsMoveNothing(t *testing.T) {
 	}
 	if !bytes.Equal(buf, bytes.Repeat([]byte{0xEE}, 32)) {
 		t.Error("a faulting read changed the caller's buffer")
+	}
+}
+
+// Whoever touches memory without a descriptor, somebody is told.
+func TestMissingDescriptorIsTold(t *testing.T) {
+	var told []uint64
+	m := Memory{Missing: func(iova uint64) { told = append(told, iova) }}
+	f := memfd(t, 4096)
+	if err := m.Map(0x1000, 4096, nil, 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Map(0x2000, 4096, f, 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	defer m.UnmapAll()
+	for _, err := range []error{m.Read(0x1008, make([]byte, 4)), Copy(&m, 0x1010, &m, 0x2000, 8), m.Store64(0x1018, 1)} {
+		if !errors.Is(err, ErrNoDescriptor) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if err := m.Read(0x9000, make([]byte, 4)); errors.Is(err, ErrNoDescriptor) {
+		t.Error("memory that is not mapped at all")
+	}
+	if !slices.Equal(told, []uint64{0x1008, 0x1010, 0x1018}) {
+		t.Errorf("told %#x", told)
 	}
 }
 
