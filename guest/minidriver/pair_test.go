@@ -14,6 +14,7 @@ type side struct {
 	qp  *QP
 	cq  *CQ
 	mem *flat
+	rnd *rand.Rand
 }
 
 // pairOptions vary a pair.
@@ -34,7 +35,7 @@ func newSide(t testing.TB, r *IRDMA, rnd *rand.Rand, o pairOptions) *side {
 }
 
 func trySide(r *IRDMA, rnd *rand.Rand, o pairOptions) (*side, error) {
-	s := new(side)
+	s := &side{rnd: rnd}
 	var err error
 	const entries = 701
 	if s.cq, err = r.CreateCQ(entries, 0, o.user); err != nil {

@@ -37,19 +37,26 @@ var (
 	noAccess = []uint16{IRDMA_AE_IB_REMOTE_ACCESS_ERROR}
 )
 
-// another registers the side's memory once more.
+// another registers the side's memory once more, until the test's end.
 func (s *side) another(t *testing.T, pd uint32, access Access) *MR {
 	t.Helper()
-	mr, err := s.qp.r.RegMR(pd, s.mem.Region, access, MROptions{})
-	must(t, err)
-	t.Cleanup(func() { s.qp.r.freeSTag(mr.STag) })
+	mr := s.register(t, pd, access)
+	t.Cleanup(func() { must(t, mr.Dereg()) })
 	return mr
 }
 
+// freed is a registration that is no more.
 func (s *side) freed(t *testing.T) *MR {
 	t.Helper()
-	mr := s.another(t, pairPD, Everything)
+	mr := s.register(t, pairPD, Everything)
 	must(t, mr.Dereg())
+	return mr
+}
+
+func (s *side) register(t *testing.T, pd uint32, access Access) *MR {
+	t.Helper()
+	mr, err := s.qp.r.RegMR(pd, s.mem.Region, access, MROptions{Rand: s.rnd})
+	must(t, err)
 	return mr
 }
 
