@@ -226,6 +226,27 @@ func TestMessageDMARanges(t *testing.T) {
 	}
 }
 
+// TestClientTakesNoData: such a client is not asked for anything.
+func TestClientTakesNoData(t *testing.T) {
+	dev := newMessaging()
+	path, _ := serveLayout(t, dev, smallLayout(), vfiouser.Options{})
+	c := dialWith(t, path, vfiouser.ClientOptions{Capabilities: `{"capabilities": {"max_msg_fds": 8, "max_data_xfer_size": 0, "max_dma_maps": 100}}`, Minor: 1})
+	if err := c.MapDMA(ramIOVA, ramSize, nil, 0, dmaRW); err != nil {
+		t.Fatal(err)
+	}
+	if read, _ := dev.memory(); !errors.Is(read(t.Context(), ramIOVA, make([]byte, 8)), unix.ENOTSUP) {
+		t.Error("read did not fail with ENOTSUP")
+	}
+	dialNoJSON := func() {
+		c.Close()
+		c := dialWith(t, path, vfiouser.ClientOptions{NoJSON: true})
+		if err := c.Write32(0, 0, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	dialNoJSON()
+}
+
 // TestNarrowDMA: QEMU 10's encoding is found out before any data goes wrong.
 func TestNarrowDMA(t *testing.T) {
 	dev := newMessaging()
