@@ -37,7 +37,7 @@ func framingCases() []Case {
 	}
 	var ids []byte
 	var wantIDs []Want
-	for id := range 1 << 16 {
+	for id := 0; id < 1<<16; id += 13 {
 		ids = append(ids, Message(uint16(id), 999, 0)...)
 		wantIDs = append(wantIDs, Want{ID: uint16(id), Command: 999, Errno: unix.EINVAL})
 	}
@@ -99,7 +99,7 @@ func framingCases() []Case {
 
 		steps("framing/id is echoed", echo(0), echo(1), echo(0x8000), echo(0xffff)),
 		steps("framing/one id for two commands at once", Step{Send: slices.Concat(info, Message(1, cmdIRQ, 0, U32(16, 0, 0, 0))), Want: []Want{wantInfo, {ID: 1, Command: cmdIRQ}}}),
-		steps("framing/every id, in one flow", Step{Send: ids, Want: wantIDs}),
+		steps("framing/five thousand ids in one flow", Step{Send: ids, Want: wantIDs}),
 		steps("framing/errno of a command means nothing", Step{Send: slices.Concat(info[:12], U32(5), info[16:]), Want: []Want{wantInfo}}),
 		steps("framing/forty in pieces of seven bytes", Step{Send: slices.Repeat(info, 40), Split: 7, Want: slices.Repeat([]Want{wantInfo}, 40)}),
 		steps("framing/forty in pieces one byte longer than a message", Step{Send: slices.Repeat(info, 40), Split: len(info) + 1, Want: slices.Repeat([]Want{wantInfo}, 40)}),
