@@ -257,23 +257,6 @@ func worksStill(t *testing.T, f *Function, k Kernel) {
 	must(t, m.takeDown())
 }
 
-// The client dies with traffic under way. The next one has the same memory.
-func TestClientKilledUnderTraffic(t *testing.T) {
-	k := Linux612()
-	ctx, sockets, _ := cards(t, 1)
-	f := attach(t, ctx, sockets[0], newGuestOf(t, 256))
-	for n := range uint64(6) {
-		m, tr := loaded(t, f, k, n)
-		must(t, tr.post())
-		f.Detach()
-		f = attach(t, ctx, sockets[0], f.Guest)
-		tr.drop()
-		m.abandon()
-		silent(t, f)
-	}
-	worksStill(t, f, k)
-}
-
 // The guest takes its memory away, or its file shrinks, under traffic: it costs
 // the guest its connections, not the process, and the next guest nothing.
 func TestMemoryGoneUnderTraffic(t *testing.T) {

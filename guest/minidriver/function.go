@@ -80,10 +80,20 @@ func Attach(ctx context.Context, socket string, g *Guest) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
+	f, err := AttachClient(ctx, c, g)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", socket, err)
+	}
+	return f, nil
+}
+
+// AttachClient is Attach with a client that is connected already. It is closed
+// on error.
+func AttachClient(ctx context.Context, c *vfiouser.Client, g *Guest) (*Function, error) {
 	f := &Function{Guest: g, Client: c, Patience: Patience, ctx: ctx}
 	if err := f.enable(); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("attach %s: %w", socket, err)
+		return nil, err
 	}
 	return f, nil
 }

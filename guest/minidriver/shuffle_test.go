@@ -148,7 +148,7 @@ func TestShuffled(t *testing.T) {
 			{"TestCQEventAndAcknowledgement", TestCQEventAndAcknowledgement, true},
 			{"TestPoisonOnCompletion", TestPoisonOnCompletion, true},
 			{"TestMemoryGoneUnderTraffic", TestMemoryGoneUnderTraffic, true},
-			{"TestClientKilledUnderTraffic", TestClientKilledUnderTraffic, true},
+			{"TestClientGone", TestClientGone, true},
 			{"TestRebuild", TestRebuild, true},
 		} {
 			if test.long && *shuffles == 0 {
