@@ -50,6 +50,7 @@ func layout() vfiouser.Layout {
 	l.Regions[barMSIX] = vfiouser.Region{Size: barSize, Flags: rw}
 	l.Regions[vfiouser.RegionConfig] = vfiouser.Region{Size: configSize, Flags: rw}
 	l.IRQs[vfiouser.IRQMSIX] = 1
+	l.IRQs[vfiouser.IRQErr] = 1 // never raised; QEMU warns if it is not there
 	return l
 }
 
