@@ -292,7 +292,7 @@ func (o Orphan) String() string { return fmt.Sprintf("after the reset: %v", o.Ev
 func (d *Device) judge(event any) any {
 	if d.system.stragglers.Load() {
 		switch event.(type) {
-		case Reset, Attached, fw.Command, cqp.Leaked:
+		case Reset, Attached, Unreachable, fw.Command, cqp.Leaked:
 		default:
 			return Orphan{event}
 		}
