@@ -5,6 +5,8 @@ package minidriver
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vrnic/vrnic/serve"
+	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
 
 // testTime bounds a test; nothing waits that long unless it is broken.
@@ -58,22 +61,51 @@ func cards(t *testing.T, n int) (context.Context, []string, *findings) {
 	return ctx, sockets, complaints
 }
 
-// serveForFuzz serves one device for as long as fuzzing goes on.
-func serveForFuzz(f *testing.F) (context.Context, []string) {
+// fuzzPatience is for machines that do a lot else: it is no crash of the device
+// if they stand still for a while.
+const fuzzPatience = time.Minute
+
+// serveForFuzz serves one device for as long as fuzzing goes on. What the device
+// says of the guest is of no interest, and would fill memory.
+func serveForFuzz(f *testing.F) (context.Context, string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.Cleanup(cancel)
-	sockets, _ := serveCards(f, ctx, 1)
-	return ctx, sockets
+	return ctx, serveTo(f, ctx, 1, io.Discard)[0]
+}
+
+// attachForFuzz is Attach with much patience.
+func attachForFuzz(ctx context.Context, socket string, g *Guest) (*Function, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	c, err := vfiouser.NewClient(conn.(*net.UnixConn), vfiouser.ClientOptions{Timeout: fuzzPatience})
+	if err != nil {
+		return nil, err
+	}
+	f, err := AttachClient(ctx, c, g)
+	if err != nil {
+		return nil, err
+	}
+	f.Patience = fuzzPatience
+	return f, nil
 }
 
 func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) {
+	t.Helper()
+	complaints := new(findings)
+	return serveTo(t, ctx, n, complaints), complaints
+}
+
+// serveTo serves n devices, whose complaints go to a writer.
+func serveTo(t testing.TB, ctx context.Context, n int, complaints io.Writer) []string {
 	t.Helper()
 	var sockets []string
 	dir := t.TempDir()
 	for k := range n {
 		sockets = append(sockets, filepath.Join(dir, string('a'+rune(k))))
 	}
-	complaints := new(findings)
 	host, err := serve.Start(ctx, serve.Options{Sockets: sockets, Control: filepath.Join(dir, "ctl"),
 		Logger: hclog.New(&hclog.LoggerOptions{Output: complaints, Level: hclog.Warn, DisableTime: true})})
 	if err != nil {
@@ -87,7 +119,7 @@ func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) 
 		default:
 		}
 	})
-	return sockets, complaints
+	return sockets
 }
 
 // ctl does to the n-th card what a person can do with its control socket.

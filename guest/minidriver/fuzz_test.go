@@ -44,27 +44,29 @@ func FuzzControl(f *testing.F) {
 	f.Add(wqe(IRDMA_CQP_OP_DESTROY_CQ, WQE{}))
 	f.Add([]byte{2, 0x80, 0xa0, 0x50, 0, 0, 0, 0, 0})
 
-	ctx, sockets := serveForFuzz(f)
+	ctx, socket := serveForFuzz(f)
 	f.Fuzz(func(t *testing.T, program []byte) {
 		g, err := NewGuest(guestMiB)
 		must(t, err)
 		defer g.Close()
-		fn := attach(t, ctx, sockets[0], g)
+		fn, err := attachForFuzz(ctx, socket, g)
+		must(t, err)
+		defer fn.Detach()
 		m, err := bringUp(fn, Linux73(), Options{})
 		must(t, err)
 		space, err := g.Alloc(64 << 10)
 		must(t, err)
 		fn.Patience = 20 * time.Millisecond // it may well have stopped the queues
 		runProgram(m, space, program)
-		fn.Patience = Patience
+		fn.Patience = fuzzPatience
 		fn.flush()
 		must(t, fn.Err())
 		must(t, m.i.Reset())
 		m.abandon()
 		space.Free()
-		g.Check() // it was told to write anywhere
+		must(t, g.checkEdges()) // it was told to write anywhere else
+		g.Check()
 		check(t, fn, Linux73())
-		fn.Detach()
 	})
 }
 

@@ -31,22 +31,35 @@ const (
 // The highest bit of the kind chooses the QP.
 func FuzzWQEs(f *testing.F) {
 	seedWQEs(f)
-	ctx, sockets := serveForFuzz(f)
+	ctx, socket := serveForFuzz(f)
 	var m *machine
 	rnd := rand.New(rand.NewPCG(5, 1))
+	leave := func() {
+		if m != nil {
+			m.f.Detach()
+			m.f.Guest.Close()
+			m = nil
+		}
+	}
+	f.Cleanup(leave)
 	f.Fuzz(func(t *testing.T, program []byte) {
 		if m == nil {
 			g, err := NewGuest(guestMiB)
 			must(t, err)
-			fn, err := Attach(ctx, sockets[0], g)
+			fn, err := attachForFuzz(ctx, socket, g)
 			must(t, err)
 			m, err = bringUp(fn, Linux73(), Options{})
 			must(t, err)
 		}
+		defer func() {
+			if t.Failed() { // the next input gets a machine in order
+				leave()
+			}
+		}()
 		r := m.r
 		a, b := newPair(t, r, rnd, pairOptions{user: true, attr: func(a *QPAttr) { a.Retries, a.RNRTries = 1, 7 }})
 		runWQEs(a, b, program)
-		r.AEs = nil
+		r.AEs, r.cqp.trace, m.i.aq.trace = nil, nil, nil
 		for _, s := range []*side{a, b} {
 			must(t, s.qp.Destroy())
 			for {

@@ -148,9 +148,9 @@ func TestClientGone(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 1))
 	kernels := Kernels()
 	ways := goodbyes()
-	cycles := 2 * len(ways)
+	cycles := len(ways) * 3 / 2
 	if *full {
-		cycles = 200
+		cycles = 100
 	}
 	connect := func() (*Function, client) {
 		c := dial(t, ctx, sockets[0])
@@ -183,7 +183,7 @@ func TestClientGone(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("cycle %d: after a client that left %s", n, way.name)
 		}
-		if n == len(ways)-1 {
+		if n == len(ways)/2 {
 			before = processSize()
 		}
 	}

@@ -113,7 +113,7 @@ func TestRebuild(t *testing.T) {
 			m, tr := loaded(t, f, k, uint64(n))
 			times := 2
 			if *full {
-				times = 50
+				times = 6
 			}
 			for range times {
 				resetAndRebuild(t, ctx, sockets, complaints, m, tr, way)
