@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,8 +14,13 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
+	"github.com/vrnic/vrnic/vfio-user/conformance"
 	"golang.org/x/sys/unix"
 )
+
+// server is the flag of "go test ./vfio-user/... -server PATH", which reaches
+// this package too: the conformance table then runs against that server alone.
+var server = flag.String("server", "", "not this package's: see package conformance")
 
 const patience = 20 * time.Second
 
@@ -126,6 +132,28 @@ func (g *guest) copy(source, target uint64, n int) unix.Errno {
 // place is where an address is in ram.
 func place(iova uint64) int64 {
 	return int64(iova>>20-1)*size + int64(iova&(1<<20-1))
+}
+
+// The conformance table is for any device: this is how it is run against one's own.
+func TestConforms(t *testing.T) {
+	if *server != "" {
+		t.Skip("-server is about another device")
+	}
+	path := start(t)
+	have, err := conformance.Probe(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conformance.Cases() {
+		if c.Lacks(have) != "" {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			if err := c.Run(t.Context(), path); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestCopy(t *testing.T) {
