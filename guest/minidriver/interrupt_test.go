@@ -235,7 +235,7 @@ func TestLinkEvent(t *testing.T) {
 	m, _ := start(t, Linux73(), Options{})
 	for _, up := range []bool{false, true} {
 		const restartAN, linkEnable = 1 << 1, 1 << 2
-		c := &Command{Op: 0x0605} // ice_aqc_opc_restart_an
+		c := &Command{Op: ice_aqc_opc_restart_an}
 		c.P[2] = restartAN
 		if up {
 			c.P[2] |= linkEnable

@@ -6,29 +6,40 @@ import "fmt"
 
 // Control QP operations by their kernel names (irdma/defs.h).
 const (
-	IRDMA_CQP_OP_CREATE_QP            = 0x00
-	IRDMA_CQP_OP_MODIFY_QP            = 0x01
-	IRDMA_CQP_OP_DESTROY_QP           = 0x02
-	IRDMA_CQP_OP_CREATE_CQ            = 0x03
-	IRDMA_CQP_OP_DESTROY_CQ           = 0x05
-	IRDMA_CQP_OP_REG_MR               = 0x0a
-	IRDMA_CQP_OP_DEALLOC_STAG         = 0x0d
-	IRDMA_CQP_OP_MANAGE_ARP           = 0x0f
-	IRDMA_CQP_OP_QUERY_RDMA_FEATURES  = 0x12
-	IRDMA_CQP_OP_CREATE_CEQ           = 0x16
-	IRDMA_CQP_OP_DESTROY_CEQ          = 0x18
-	IRDMA_CQP_OP_CREATE_AEQ           = 0x19
-	IRDMA_CQP_OP_DESTROY_AEQ          = 0x1b
-	IRDMA_CQP_OP_CREATE_ADDR_HANDLE   = 0x1c
-	IRDMA_CQP_OP_DESTROY_ADDR_HANDLE  = 0x1e
-	IRDMA_CQP_OP_UPDATE_PE_SDS        = 0x1f
-	IRDMA_CQP_OP_QUERY_FPM_VAL        = 0x20
-	IRDMA_CQP_OP_COMMIT_FPM_VAL       = 0x21
-	IRDMA_CQP_OP_FLUSH_WQES           = 0x22
-	IRDMA_CQP_OP_NOP                  = 0x24
-	IRDMA_CQP_OP_SHMC_PAGES_ALLOCATED = 0x2b
-	IRDMA_CQP_OP_WORK_SCHED_NODE      = 0x2c
-	IRDMA_CQP_OP_GATHER_STATS         = 0x2e
+	IRDMA_CQP_OP_CREATE_QP                    = 0x00
+	IRDMA_CQP_OP_MODIFY_QP                    = 0x01
+	IRDMA_CQP_OP_DESTROY_QP                   = 0x02
+	IRDMA_CQP_OP_CREATE_CQ                    = 0x03
+	IRDMA_CQP_OP_MODIFY_CQ                    = 0x04
+	IRDMA_CQP_OP_DESTROY_CQ                   = 0x05
+	IRDMA_CQP_OP_ALLOC_STAG                   = 0x09
+	IRDMA_CQP_OP_REG_MR                       = 0x0a
+	IRDMA_CQP_OP_DEALLOC_STAG                 = 0x0d
+	IRDMA_CQP_OP_MANAGE_LOC_MAC_TABLE         = 0x0e
+	IRDMA_CQP_OP_MANAGE_ARP                   = 0x0f
+	IRDMA_CQP_OP_QUERY_RDMA_FEATURES          = 0x12
+	IRDMA_CQP_OP_ALLOCATE_LOC_MAC_TABLE_ENTRY = 0x14
+	IRDMA_CQP_OP_CREATE_CEQ                   = 0x16
+	IRDMA_CQP_OP_DESTROY_CEQ                  = 0x18
+	IRDMA_CQP_OP_CREATE_AEQ                   = 0x19
+	IRDMA_CQP_OP_DESTROY_AEQ                  = 0x1b
+	IRDMA_CQP_OP_CREATE_ADDR_HANDLE           = 0x1c
+	IRDMA_CQP_OP_MODIFY_ADDR_HANDLE           = 0x1d
+	IRDMA_CQP_OP_DESTROY_ADDR_HANDLE          = 0x1e
+	IRDMA_CQP_OP_UPDATE_PE_SDS                = 0x1f
+	IRDMA_CQP_OP_QUERY_FPM_VAL                = 0x20
+	IRDMA_CQP_OP_COMMIT_FPM_VAL               = 0x21
+	IRDMA_CQP_OP_FLUSH_WQES                   = 0x22
+	IRDMA_CQP_OP_NOP                          = 0x24
+	IRDMA_CQP_OP_CREATE_MCAST_GRP             = 0x26
+	IRDMA_CQP_OP_MODIFY_MCAST_GRP             = 0x27
+	IRDMA_CQP_OP_DESTROY_MCAST_GRP            = 0x28
+	IRDMA_CQP_OP_SUSPEND_QP                   = 0x29
+	IRDMA_CQP_OP_RESUME_QP                    = 0x2a
+	IRDMA_CQP_OP_SHMC_PAGES_ALLOCATED         = 0x2b
+	IRDMA_CQP_OP_WORK_SCHED_NODE              = 0x2c
+	IRDMA_CQP_OP_MANAGE_STATS                 = 0x2d
+	IRDMA_CQP_OP_GATHER_STATS                 = 0x2e
 )
 
 const (
