@@ -28,4 +28,8 @@
 //   - Memory is given back when a driver would free it, not later, and is
 //     poisoned then: late DMA of the device shows in Guest.Check.
 //   - Abandon gives memory back without a word to the device, as after a reset.
+//     ICE.Rebuild and a new ProbeRDMA follow one as in the kernel, between
+//     PrepareForReset, the reset, and ResetDone.
+//   - With Function.Pace driver and device go in lockstep: for devices that do
+//     nothing by themselves, whose schedule a seed decides.
 package minidriver

@@ -74,9 +74,10 @@ func goodbyes() []goodbye {
 		_, _, err := c.conn.WriteMsgUnix(msg[:cuts[rnd.IntN(len(cuts))]], oob, nil)
 		must(t, err)
 	}
-	send := func(t *testing.T, c client, msg []byte) {
+	// send sends messages at once: the first unexpected reply ends a client.
+	send := func(t *testing.T, c client, msgs ...[]byte) {
 		t.Helper()
-		_, err := c.conn.Write(msg)
+		_, err := c.conn.Write(slices.Concat(msgs...))
 		must(t, err)
 	}
 	reset := func(kind ResetType) func(*testing.T, *rand.Rand, *machine, client) {
@@ -119,15 +120,18 @@ func goodbyes() []goodbye {
 			part(t, rnd, c, message(vfiouser.CmdSetIRQs, payload), m.f.vectors[0].fd, m.f.vectors[1].fd)
 		}},
 		{"with replies to unmaps due", func(t *testing.T, rnd *rand.Rand, m *machine, c client) {
+			var msgs [][]byte
 			for _, r := range m.f.Guest.Ranges() {
-				send(t, c, message(vfiouser.CmdDMAUnmap, dmaMessage(r.IOVA, r.Size, false)))
+				msgs = append(msgs, message(vfiouser.CmdDMAUnmap, dmaMessage(r.IOVA, r.Size, false)))
 			}
+			send(t, c, msgs...)
 		}},
 		{"with a reply to a device reset due", func(t *testing.T, rnd *rand.Rand, m *machine, c client) {
-			send(t, c, message(vfiouser.CmdDeviceReset, nil))
+			msgs := [][]byte{message(vfiouser.CmdDeviceReset, nil)}
 			if rnd.IntN(2) == 0 {
-				send(t, c, message(vfiouser.CmdRegionRead, regionWrite(GLGEN_STAT, 0)[:16]))
+				msgs = append(msgs, message(vfiouser.CmdRegionRead, regionWrite(GLGEN_STAT, 0)[:16]))
 			}
+			send(t, c, msgs...)
 		}},
 		{"in a PF reset", func(t *testing.T, rnd *rand.Rand, m *machine, c client) {
 			m.f.Write32(PFGEN_CTRL, pfgenCtrlPFSWR)

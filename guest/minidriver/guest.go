@@ -27,8 +27,10 @@ var ErrNoMemory = errors.New("guest is out of memory")
 // banks is how the RAM lies in the device's address space: neither at its
 // offset in the file, nor in its order, nor without gaps, and partly where only
 // 64-bit addresses reach. Each bank has an equal share of the RAM. Its first
-// and its last page are canaries: poison that is in the file, so that the
-// server has it mapped, but that no address of the device reaches.
+// and its last page are canaries: poison that is in the file, but that no
+// address of the device reaches. A server that maps the file as a whole has
+// them right beside every bank in its own memory too, and at both ends of the
+// mapping; what lies beyond those ends is the host kernel's choice.
 var banks = [...]uint64{0x1_4000_0000, 0x3fff_0000_7000, 0x4_0003_3000, 0x0080_1000}
 
 // page states

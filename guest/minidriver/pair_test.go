@@ -25,16 +25,7 @@ type pairOptions struct {
 	lone bool // do not connect
 }
 
-func newSide(t testing.TB, r *IRDMA, rnd *rand.Rand, o pairOptions) *side {
-	t.Helper()
-	s, err := trySide(r, rnd, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func trySide(r *IRDMA, rnd *rand.Rand, o pairOptions) (*side, error) {
+func newSide(r *IRDMA, rnd *rand.Rand, o pairOptions) (*side, error) {
 	s := &side{rnd: rnd}
 	var err error
 	const entries = 701
@@ -63,10 +54,10 @@ func newPair(t testing.TB, r *IRDMA, rnd *rand.Rand, o pairOptions) (a, b *side)
 }
 
 func tryPair(r *IRDMA, rnd *rand.Rand, o pairOptions) (a, b *side, err error) {
-	if a, err = trySide(r, rnd, o); err != nil {
+	if a, err = newSide(r, rnd, o); err != nil {
 		return nil, nil, err
 	}
-	if b, err = trySide(r, rnd, o); err != nil || o.lone {
+	if b, err = newSide(r, rnd, o); err != nil || o.lone {
 		return a, b, err
 	}
 	return a, b, ConnectPair(a.qp, b.qp)

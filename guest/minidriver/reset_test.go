@@ -111,7 +111,7 @@ func TestRebuild(t *testing.T) {
 			ctx, sockets, complaints := cards(t, 1)
 			f := attach(t, ctx, sockets[0], newGuestOf(t, 256))
 			m, tr := loaded(t, f, k, uint64(n))
-			times := 2
+			times := 1
 			if *full {
 				times = 6
 			}

@@ -81,6 +81,7 @@ func shuffledCards(t *testing.T, ctx context.Context, n int, seed uint64) (conte
 	t.Cleanup(func() {
 		if t.Failed() {
 			test, _, _ := strings.Cut(strings.TrimPrefix(t.Name(), "TestShuffled/"), "/")
+			test, _, _ = strings.Cut(test, "#")
 			t.Logf("again with: go test ./guest/minidriver -run '^%s$' -shuffle-seed %d", test, seed)
 		}
 	})

@@ -22,6 +22,8 @@ type storm struct {
 	soup  *soup
 	reset func(what string) // from outside
 
+	actions int // at most so many in a life
+
 	// What is left of drivers that were in order once.
 	m    *machine
 	a, b *side

@@ -138,7 +138,8 @@ func (s *soup) word() uint64 {
 	case 2:
 		return s.rnd.Uint64N(4096)
 	case 3:
-		return 1<<s.rnd.IntN(64) | 1<<s.rnd.IntN(64)
+		one, other := s.rnd.IntN(64), s.rnd.IntN(64)
+		return 1<<one | 1<<other
 	case 4:
 		return 0
 	}

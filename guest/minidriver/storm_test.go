@@ -41,7 +41,7 @@ const (
 func TestStorm(t *testing.T) {
 	duration, seed := *stormTime, *stormSeed
 	if duration == 0 {
-		duration = 4 * time.Second
+		duration = 3 * time.Second
 		if testing.Short() {
 			duration = time.Second
 		}
@@ -69,6 +69,9 @@ func TestStorm(t *testing.T) {
 	s := &storm{rnd: rand.New(rand.NewPCG(seed, 1)), table: registerTable(), reset: func(what string) {
 		ctl(t, ctx, []string{socket(stormed)}, 0, "reset", what)
 	}}
+	if s.actions = 100; duration > 10*time.Second {
+		s.actions = 600
+	}
 	must(t, s.life(ctx, socket(stormed))) // which warms everything up
 	size := processSize()
 	lives := 1
@@ -157,7 +160,7 @@ func (s *storm) life(ctx context.Context, socket string) error {
 		return fmt.Errorf("before it: %w", err)
 	}
 	var last string
-	for range 20 + s.rnd.IntN(600) {
+	for range 20 + s.rnd.IntN(s.actions) {
 		last = s.act()
 		if s.f.Err() != nil {
 			break

@@ -15,7 +15,7 @@ var full = flag.Bool("full", false, "run tests with random work at full length")
 
 const (
 	fullTraffic  = 100_000
-	shortTraffic = 12_000
+	shortTraffic = 6_000
 	window       = 192 << 10 // bytes of a region that one round uses
 	roundOps     = 48
 )
