@@ -342,6 +342,7 @@ func startByHand(t *testing.T, e *env, arguments, script string) *handGuest {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	script = strings.ReplaceAll(script, "\t", " ") // which a shell on a terminal completes
 	line := make(chan []byte)
 	g := &handGuest{cmd: cmd, line: line}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })

@@ -96,7 +96,7 @@ func reattach(t *testing.T, e *env) {
 	boot := func() *handGuest {
 		t.Helper()
 		g := startByHand(t, e, arguments, trafficScript)
-		out, err := g.await("\ntraffic\r\n", limit)
+		out, err := g.await("\ntraffic\r\n", 3*time.Minute)
 		if err != nil || !strings.Contains(out, active) {
 			t.Fatalf("%v\n%s", err, tail(out, 60))
 		}
