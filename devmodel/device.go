@@ -67,6 +67,16 @@ type Config struct {
 	// is for life; tests take a ManualClock, no goroutine (Manual: then
 	// nothing moves but in Drain), or a shuffled order.
 	Engine engine.Config
+	// Shared, if not nil, is the engine to use instead of one made from Engine:
+	// cards on one wire share one, and with it one grace domain, as the step of
+	// a sender fills the memory of the receiver's guest. Whoever made it closes
+	// it, after the cards.
+	Shared *engine.Engine
+	// Wire is the card's place on an Ethernet segment: Send takes a frame
+	// without FCS, of at least 60 bytes, valid during the call, in a step of
+	// the engine. nil: a segment without other stations. What comes from there
+	// goes to Device.Receive.
+	Wire interface{ Send(frame []byte) }
 	// Timing is the protocol's, on that clock; zero: qp.DefaultTiming.
 	Timing qp.Timing
 }
@@ -85,6 +95,7 @@ type Device struct {
 	lan    *lan.LAN
 	rdma   *rdma.Engine
 	engine *engine.Engine
+	shared bool // the engine is somebody else's
 	system system
 	emit   func(any)
 	remote remote
@@ -114,11 +125,19 @@ func New(c Config) *Device {
 	})
 	d.mem.Missing = d.missing
 	mem := dma{&d.mem, d.config.BusMaster}
-	d.engine = engine.New(c.Engine)
+	d.engine, d.shared = c.Shared, c.Shared != nil
+	if !d.shared {
+		d.engine = engine.New(c.Engine)
+	}
+	lanConfig := lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, RxDone: d.irqs.RxQueue,
+		Malicious: func() { d.irqs.OICR(pci.OICRMalDetect) }, Engine: d.engine}
+	if c.Wire != nil {
+		lanConfig.Wire = c.Wire.Send
+	}
 	d.system.after = grace.NewAfter(d.engine.Grace(), &d.mu)
 	d.system.leaving = grace.NewAfter(d.engine.Grace(), &d.mu)
 	d.system.release = d.engine.Clock().NewTimer(d.released)
-	d.lan = lan.New(lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, Engine: d.engine})
+	d.lan = lan.New(lanConfig)
 	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan,
 		EMPR:  func() { d.globalReset(reg.EMPR) },
 		Grace: d.engine.Grace(), Lock: &d.mu})
@@ -128,15 +147,23 @@ func New(c Config) *Device {
 	return d
 }
 
-// Close ends the card's goroutines and drops its maps.
+// Close ends the card's goroutines and drops its maps. With a shared engine it
+// waits until no step uses the card.
 func (d *Device) Close() {
 	d.Detach()
 	d.system.after.Close()
 	d.system.leaving.Close()
 	d.rdma.Close()
 	d.fw.Close()
-	d.engine.Close()
+	if !d.shared {
+		d.engine.Close()
+	}
 }
+
+// Receive takes a frame, without FCS, from the wire. It may be called from any
+// goroutine, steps included; the frame is valid during the call. Without room
+// for the frame it is dropped and counted, as by hardware.
+func (d *Device) Receive(frame []byte) { d.lan.Receive(frame) }
 
 // Drain runs the data path of a card made with Engine.Manual until it has
 // nothing to do, or limit steps; see engine.Engine.Drain. It returns the number

@@ -25,6 +25,7 @@ package lan
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -37,6 +38,7 @@ const Queues = 64
 // Memory is guest memory as the unit needs it.
 type Memory interface {
 	Read(iova uint64, p []byte) error
+	Write(iova uint64, p []byte) error
 	Store64(iova uint64, v uint64) error
 }
 
@@ -47,13 +49,26 @@ type Config struct {
 	// TxDone is the interrupt cause of a transmit queue. It is called in steps,
 	// with no lock held.
 	TxDone func(queue int)
-	Engine *engine.Engine // runs the queues
+	// RxDone is the interrupt cause of a receive queue. It is called by whoever
+	// calls Receive, with no lock held.
+	RxDone func(queue int)
+	// Wire takes a frame without FCS, of at least 60 bytes, valid during the
+	// call, in a step. nil: a segment without other stations.
+	Wire func(frame []byte)
+	// RDMA is offered the RoCEv2 frames for a VSI with the protocol engine's
+	// filter on; it tells whether it took the frame. nil: takes none.
+	RDMA func(vsi uint16, frame []byte) bool
+	// Malicious is the cause OICR.MAL_DETECT; may be nil.
+	Malicious func()
+	Engine    *engine.Engine // runs the queues
 }
 
 // LAN is the Ethernet side of one function.
 type LAN struct {
 	cfg Config
 	tx  [Queues]txQueue
+
+	steering atomic.Pointer[Steering]
 
 	rxCtrl, rxContext, rxTail, txBell reg.Cells
 	stats                             statistics
@@ -66,6 +81,12 @@ func New(c Config) *LAN {
 	}
 	if c.TxDone == nil {
 		c.TxDone = func(int) {}
+	}
+	if c.RxDone == nil {
+		c.RxDone = func(int) {}
+	}
+	if c.Malicious == nil {
+		c.Malicious = func() {}
 	}
 	l := &LAN{cfg: c}
 	for i := range l.tx {

@@ -30,6 +30,16 @@ func (r *ram) Read(iova uint64, p []byte) error {
 	return nil
 }
 
+func (r *ram) Write(iova uint64, p []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if iova > uint64(len(r.b)) || uint64(len(p)) > uint64(len(r.b))-iova {
+		return fmt.Errorf("no memory at %#x", iova)
+	}
+	copy(r.b[iova:], p)
+	return nil
+}
+
 func (r *ram) Store64(iova, v uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -42,6 +42,7 @@ var sizeBins = [...]int{64, 127, 255, 511, 1023, 1522, 9522}
 // running; the driver takes differences modulo 2^40 or 2^32.
 type statistics struct {
 	portOctets  atomic.Uint64
+	rxOctets    atomic.Uint64
 	portPackets [3]atomic.Uint64
 	portSizes   [len(sizeBins)]atomic.Uint64
 	vsiOctets   [vsis]atomic.Uint64
@@ -66,6 +67,14 @@ func (s *statistics) sent(vsi int, frame []byte) {
 	}
 }
 
+// received counts one frame at the port.
+func (s *statistics) received(frame []byte) {
+	if len(frame) < 14 {
+		return
+	}
+	s.rxOctets.Add(uint64(len(frame) + fcsLen))
+}
+
 func (s *statistics) txError(vsi int) {
 	if vsi < vsis {
 		s.vsiErrors[vsi].Add(1)
@@ -74,6 +83,7 @@ func (s *statistics) txError(vsi int) {
 
 func (s *statistics) clear() {
 	s.portOctets.Store(0)
+	s.rxOctets.Store(0)
 	for i := range s.portPackets {
 		s.portPackets[i].Store(0)
 	}
@@ -128,7 +138,7 @@ func (s *statistics) registers() []reg.Row {
 		off   uint32
 		value func(int) uint64
 	}{
-		{"GLPRT_GORC", 0x00380000, nil}, {"GLPRT_GOTC", 0x00380B40, port(&s.portOctets)},
+		{"GLPRT_GORC", 0x00380000, port(&s.rxOctets)}, {"GLPRT_GOTC", 0x00380B40, port(&s.portOctets)},
 		{"GLPRT_UPRC", 0x00381300, nil}, {"GLPRT_MPRC", 0x00381340, nil}, {"GLPRT_BPRC", 0x00381380, nil},
 		{"GLPRT_UPTC", 0x003811C0, port(&s.portPackets[unicast])},
 		{"GLPRT_MPTC", 0x00381200, port(&s.portPackets[multicast])},

@@ -35,6 +35,7 @@ const (
 
 // OICR cause bits (ice_hw_autogen.h, PFINT_OICR_*_M).
 const (
+	OICRMalDetect    = 1 << 19
 	OICRGlobalReset  = 1 << 20
 	OICRHMCErr       = 1 << 26
 	OICRPEPush       = 1 << 27
