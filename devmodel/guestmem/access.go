@@ -92,14 +92,18 @@ func (a *access) end(err *error) {
 	}
 }
 
-const fileGone = "the memory behind the DMA map is gone (file truncated?)"
+// Reasons of a Fault.
+const (
+	fileGone = "the memory behind the DMA map is gone (file truncated?)"
+	wraps    = "wraps around"
+)
 
 // check returns the first piece of the access and whether it is all of it,
 // after a look at the others.
 func (a *access) check(write bool) (piece []byte, whole bool, err error) {
 	rg, err := NewRange(a.iova, uint64(a.n))
 	if err != nil {
-		return nil, false, &Fault{Op: a.op, IOVA: a.iova, Len: uint64(a.n), Why: "wraps around"}
+		return nil, false, &Fault{Op: a.op, IOVA: a.iova, Len: uint64(a.n), Why: wraps}
 	}
 	first, f := a.t.span(a.op, rg.start, rg.size, write)
 	for at, left := rg.start+uint64(len(first)), rg.size-uint64(len(first)); f == nil && left > 0; {

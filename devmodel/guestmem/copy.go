@@ -93,6 +93,9 @@ func (c *cursor) next(n uint64) ([]byte, error) {
 	}
 	s := c.list[c.i]
 	iova := s.IOVA + uint64(c.off)
+	if iova < s.IOVA {
+		return nil, &Fault{Op: c.op(), IOVA: s.IOVA, Len: uint64(s.Len), Why: wraps}
+	}
 	b, f := c.t.span(c.op(), iova, min(n, uint64(s.Len-c.off)), c.write)
 	if f != nil {
 		f.Len = uint64(s.Len - c.off)

@@ -117,6 +117,36 @@ func TestCopyFaultsMoveNothing(t *testing.T) {
 	}
 }
 
+// The address space ends at 2^64, with memory at both its ends, too.
+func TestCopyDoesNotGoOnAtZero(t *testing.T) {
+	f := memfd(t, 2*4096)
+	defer f.Close()
+	m := &Memory{}
+	defer m.UnmapAll()
+	for off, iova := range []uint64{^uint64(0) - 4095, 0} {
+		if err := m.Map(iova, 4096, dup(t, f), uint64(off)*4096, true, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := contents(t, m, 0, 4096)
+	end := ^uint64(0) - 7 // 8 bytes from the end
+	for op, err := range map[string]error{
+		"read":  Copy(m, 0x100, m, end, 9),
+		"write": CopySegments(m, []Segment{{0x100, 8}, {end, 9}}, m, []Segment{{0x200, 17}}),
+	} {
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.Op != op {
+			t.Errorf("%v, want a %s fault", err, op)
+		}
+	}
+	if !bytes.Equal(contents(t, m, 0, 4096), before) {
+		t.Error("something moved")
+	}
+	if err := Copy(m, 0x100, m, end, 8); err != nil {
+		t.Errorf("up to the last byte: %v", err)
+	}
+}
+
 func TestCopyFromAndToATruncatedFile(t *testing.T) {
 	f := memfd(t, 4*4096)
 	defer f.Close()
