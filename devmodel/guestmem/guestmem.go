@@ -14,7 +14,9 @@
 //     then.
 //   - Copies go in rising address order.
 //   - The file behind a map is the guest's: it may be truncated under us. The
-//     resulting SIGBUS ends the access with a *Fault, not the process.
+//     resulting SIGBUS ends the access with a *Fault, not the process. Only
+//     files are mapped whose pages come without anybody's help: in memory or
+//     on a disk.
 //   - Guest memory changes while we read it: read a word once, decide on the
 //     copy.
 package guestmem
@@ -79,9 +81,7 @@ var ErrNoDescriptor = errors.New("mapped without a descriptor")
 const (
 	pageSize   = 4096
 	maxMaps    = 65535
-	maxFiles   = 256
 	maxMapSize = 1 << 43 // 8 TiB
-	maxVirtual = 1 << 44 // of all files together
 )
 
 // region is one DMA map. host is nil when the client gave no descriptor: such
@@ -95,20 +95,6 @@ type region struct {
 	missing  func(iova uint64) // where host is nil; may be nil
 }
 
-// file is a file behind maps. It is mapped once and as a whole, however many
-// DMA maps show parts of it: the kernel limits how many mappings a process
-// may have, and the whole process would suffer from a device at the limit.
-type file struct {
-	id    fileID
-	bytes []byte
-	refs  int // regions
-}
-
-type fileID struct {
-	dev, ino uint64
-	writable bool
-}
-
 // Memory is the DMA address space of one device. The zero value has no maps.
 type Memory struct {
 	// Missing, if set before the first Map, is told of accesses to memory that
@@ -118,24 +104,32 @@ type Memory struct {
 
 	table atomic.Pointer[table] // what accesses see; nil: nothing
 
-	mu      sync.Mutex // held by who changes the maps; never waits for an access
-	files   map[fileID]*file
-	virtual uint64 // bytes that files map
+	mu    sync.Mutex // held by who changes the maps; never waits for an access
+	files files
 	// Eras that have ended and may have accesses yet, oldest first, and how
 	// many regions they hold on to.
 	past     []*era
 	pastMaps int
-	garbage  [][]byte // mappings without a user, for unlock
+
+	closer closer
 }
 
 // unlock releases mu, and then the mappings that nobody uses any more, which
-// takes time if they are large.
+// takes time if they are large. They count until they are gone.
 func (m *Memory) unlock() {
-	garbage := m.garbage
-	m.garbage = nil
+	garbage := m.files.garbage
+	m.files.garbage = nil
 	m.mu.Unlock()
+	if len(garbage) == 0 {
+		return
+	}
 	for _, b := range garbage {
 		_ = unix.Munmap(b)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range garbage {
+		m.files.gone(b)
 	}
 }
 
@@ -151,9 +145,16 @@ type era struct {
 // Map adds [iova, iova+size), backed by f from file offset off on. A nil f
 // means memory reachable by messages only: known, but every access faults.
 // Map takes ownership of f. Errors wrap EEXIST for an overlap, EINVAL for a
-// range that makes no sense or a file that is too short, ENOSPC past a limit.
+// range that makes no sense, a file that is too short or one that may keep us
+// waiting, ENOSPC past a limit.
 func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writable bool) error {
+	var like fileInfo
 	if f != nil {
+		var err error
+		if like, err = examine(f); err != nil {
+			m.closer.close(f)
+			return err
+		}
 		defer f.Close()
 	}
 	rg, err := NewRange(iova, size)
@@ -186,7 +187,7 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 		if (iova|size|off)%pageSize != 0 {
 			return fmt.Errorf("map %#x+%#x at file offset %#x is not page-aligned: %w", iova, size, off, syscall.EINVAL)
 		}
-		if r.file, err = m.open(f, off, size, writable); err != nil {
+		if r.file, err = m.files.open(f, like, off, size, writable); err != nil {
 			return err
 		}
 		r.file.refs++
@@ -194,63 +195,6 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 	}
 	m.table.Store(t.insert(at, r))
 	return nil
-}
-
-// open returns the mapping of the file behind f, which holds off+size bytes.
-func (m *Memory) open(f *os.File, off, size uint64, writable bool) (*file, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("stat of DMA map descriptor: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("DMA map of something that is no regular file: %w", syscall.EINVAL)
-	}
-	if off > uint64(st.Size) || size > uint64(st.Size)-off {
-		return nil, fmt.Errorf("DMA map of file offset %#x+%#x, but the file has %#x bytes: %w", off, size, st.Size, syscall.EINVAL)
-	}
-	id := fileID{uint64(st.Dev), st.Ino, writable}
-	if have := m.files[id]; have != nil && uint64(len(have.bytes)) >= off+size {
-		return have, nil
-	}
-	// hugetlb files want a length in whole pages of theirs.
-	length := uint64(st.Size)
-	if b := uint64(st.Blksize); b > pageSize && b&(b-1) == 0 && b <= 1<<30 {
-		length = (length + b - 1) &^ (b - 1)
-	}
-	if len(m.files) >= maxFiles || length > maxMapSize || m.virtual+length > maxVirtual {
-		return nil, fmt.Errorf("DMA map of another file of %#x bytes: %w", length, syscall.ENOSPC)
-	}
-	prot := unix.PROT_READ
-	if writable {
-		prot |= unix.PROT_WRITE
-	}
-	b, err := unix.Mmap(int(f.Fd()), 0, int(length), prot, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("mmap of %#x bytes of guest memory: %w", length, err)
-	}
-	n := &file{id: id, bytes: b}
-	if m.files == nil {
-		m.files = map[fileID]*file{}
-	}
-	m.files[id] = n // a shorter mapping of it lives as long as its regions
-	m.virtual += length
-	return n, nil
-}
-
-// close ends a region's use of its file.
-func (m *Memory) close(r *region) {
-	f := r.file
-	if f == nil {
-		return
-	}
-	if f.refs--; f.refs > 0 {
-		return
-	}
-	if m.files[f.id] == f {
-		delete(m.files, f.id)
-	}
-	m.virtual -= uint64(len(f.bytes))
-	m.garbage = append(m.garbage, f.bytes)
 }
 
 // Unmap makes every map that lies wholly inside [iova, iova+size) unreachable.
@@ -305,7 +249,7 @@ func (m *Memory) reap() {
 		e := m.past[0]
 		e.use.Unlock()
 		for _, r := range e.dropped {
-			m.close(r)
+			m.files.close(r.file)
 		}
 		m.pastMaps -= len(e.dropped)
 		m.past[0] = nil

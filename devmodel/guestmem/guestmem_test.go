@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -285,8 +287,8 @@ func TestManyMapsOfOneFileAreOneMapping(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(m.files) != 1 {
-		t.Errorf("%d mappings, want 1", len(m.files))
+	if n := m.files.mappings; n != 1 {
+		t.Errorf("%d mappings, want 1", n)
 	}
 	want, got := make([]byte, 8), make([]byte, 8)
 	if _, err := f.ReadAt(want, 3*4096); err != nil {
@@ -302,8 +304,13 @@ func TestManyMapsOfOneFileAreOneMapping(t *testing.T) {
 		t.Errorf("the last map went with the others: %v", err)
 	}
 	m.UnmapAll()
-	if len(m.files) != 0 || m.virtual != 0 {
-		t.Errorf("%d mappings of %d bytes are left", len(m.files), m.virtual)
+	nothingLeft(t, &m)
+}
+
+func nothingLeft(t *testing.T, m *Memory) {
+	t.Helper()
+	if f := &m.files; len(f.newest) != 0 || f.mappings != 0 || f.virtual != 0 || m.past != nil || m.pastMaps != 0 {
+		t.Errorf("%d mappings of %d bytes are left, %d files, %d eras", f.mappings, f.virtual, len(f.newest), len(m.past))
 	}
 }
 
@@ -328,16 +335,112 @@ func TestAGrownFileIsMappedAgain(t *testing.T) {
 	}
 }
 
+// A file may grow by a page before every map.
+func TestAFileThatGrowsAndGrowsIsFewMappings(t *testing.T) {
+	f := memfd(t, 4096)
+	defer f.Close()
+	var m Memory
+	defer m.UnmapAll()
+	last := uint64(0)
+	for i := range uint64(2000) {
+		if err := f.Truncate(int64(i+1) * 4096); err != nil {
+			t.Fatal(err)
+		}
+		last = i * 0x2000
+		if err := m.Map(last, 4096, dup(t, f), i*4096, true, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := m.files.mappings; n > 12 {
+		t.Errorf("%d mappings, want at most 12", n)
+	}
+	if err := m.Write(last, []byte("here")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4)
+	if _, err := f.ReadAt(got, 1999*4096); err != nil || string(got) != "here" {
+		t.Errorf("the last page has %q, %v", got, err)
+	}
+	// What of the mapping lies behind the file's end nobody reaches.
+	var fault *Fault
+	if err := m.Read(last+4096, got); !errors.As(err, &fault) {
+		t.Errorf("behind the file: %v", err)
+	}
+	m.UnmapAll()
+	nothingLeft(t, &m)
+}
+
+// A mapping that a longer one has replaced costs the process as much as any.
+func TestMappingsOfGrownFilesAreBounded(t *testing.T) {
+	var m Memory
+	defer m.UnmapAll()
+	var err error
+	n := 0
+	for iova := uint64(0); err == nil && n <= maxMappings; {
+		f := memfd(t, 4096)
+		defer f.Close()
+		for size := uint64(4096); err == nil && size <= 4096<<15; size *= 2 {
+			if err := f.Truncate(int64(size)); err != nil {
+				t.Fatal(err)
+			}
+			if err = m.Map(iova, 4096, dup(t, f), size-4096, true, true); err == nil {
+				n++
+			}
+			iova += 4096
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) || n != maxMappings {
+		t.Errorf("after %d mappings: %v, want ENOSPC after %d", n, err, maxMappings)
+	}
+	m.UnmapAll()
+	nothingLeft(t, &m)
+}
+
+// A page of a file that somebody serves may never come. (The kernel's own such
+// file systems stand for those that a client could mount.)
+func TestFilesThatMayKeepUsWaitingAreRefused(t *testing.T) {
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m Memory
+	if err := m.Map(0, 4096, f, 0, true, false); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "keep the card waiting") {
+		t.Errorf("map of a file in /proc: %v", err)
+	}
+}
+
+func TestAFileOnDisk(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "ram"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := examine(f); err != nil {
+		t.Skip("temporary files are on a file system that is refused: ", err)
+	}
+	var m Memory
+	defer m.UnmapAll()
+	if err := m.Map(0, 4096, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Write(0, []byte("x")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFilesAreBounded(t *testing.T) {
 	var m Memory
 	defer m.UnmapAll()
 	var err error
 	n := 0
-	for ; err == nil && n <= maxFiles; n++ {
+	for ; err == nil && n <= maxMappings; n++ {
 		f := memfd(t, 4096)
 		err = m.Map(uint64(n)*4096, 4096, f, 0, true, true)
 	}
-	if !errors.Is(err, syscall.ENOSPC) || n != maxFiles+1 {
-		t.Errorf("file %d: %v, want ENOSPC for file %d", n, err, maxFiles+1)
+	if !errors.Is(err, syscall.ENOSPC) || n != maxMappings+1 {
+		t.Errorf("file %d: %v, want ENOSPC for file %d", n, err, maxMappings+1)
 	}
 }

@@ -111,13 +111,11 @@ func TestUnmapDuringAnAccess(t *testing.T) {
 	}
 	running.leave()
 	<-settled
-	if m.past != nil || m.pastMaps != 0 || len(m.files) != 1 {
-		t.Errorf("%d eras, %d maps, %d files left", len(m.past), m.pastMaps, len(m.files))
+	if m.past != nil || m.pastMaps != 0 || m.files.mappings != 1 {
+		t.Errorf("%d eras, %d maps, %d mappings left", len(m.past), m.pastMaps, m.files.mappings)
 	}
 	m.UnmapAll()
-	if len(m.files) != 0 || m.virtual != 0 {
-		t.Errorf("%d files of %d bytes left", len(m.files), m.virtual)
-	}
+	nothingLeft(t, &m)
 }
 
 // What past eras hold on to counts as maps.
@@ -191,7 +189,6 @@ func TestAccessesBesideChanges(t *testing.T) {
 	users.Wait()
 	a.UnmapAll()
 	b.UnmapAll()
-	if len(a.files)+len(b.files) != 0 || a.past != nil {
-		t.Error("something is left")
-	}
+	nothingLeft(t, &a)
+	nothingLeft(t, &b)
 }
