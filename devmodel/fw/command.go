@@ -113,6 +113,7 @@ func (f *Firmware) execute(q *sendQueue, i uint32, addr uint64, r *request) errn
 	}, func(iova uint64, err error) {
 		f.emit(QueueFault{q.name, i, "buffer", iova, err})
 	})
+	f.steer()
 	f.emit(Command{q.name, i, op, c.name, datalen, uint16(rc)})
 	return rc
 }

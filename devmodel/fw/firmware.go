@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/vrnic/vrnic/devmodel/grace"
+	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -27,6 +28,9 @@ type LAN interface {
 	DisableTxQueue(id uint16)
 	// ResetQueues stops all LAN queues (0x02A4).
 	ResetQueues()
+	// Steer hands over what decides where frames go; it holds from now on and
+	// does not change.
+	Steer(*lan.Steering)
 }
 
 // Config is what a Firmware needs from its surroundings.
@@ -64,6 +68,8 @@ type Firmware struct {
 
 	sched *scheduler
 	sw    *vswitch
+
+	steering *lan.Steering // what the LAN unit has; immutable
 }
 
 // New makes the firmware of one function, as after power-on: the link is up.
@@ -123,4 +129,6 @@ func (f *Firmware) Reset(d reg.Domain) {
 	if d >= reg.EMPR {
 		f.log = logState{}
 	}
+	f.sw.touch(stalePort)
+	f.steer()
 }

@@ -74,6 +74,7 @@ type linkState struct {
 	config   phyConfig
 	maxFrame uint16
 	pacing   uint8
+	loopback bool // the MAC returns what it is given to send
 
 	events bool   // the driver wants link events
 	armed  bool   // and has not been sent one since it asked
@@ -107,6 +108,8 @@ func (f *Firmware) SetLink(up bool) {
 func (f *Firmware) changeLink(change func(*linkState)) {
 	was := f.link.up()
 	change(&f.link)
+	f.sw.touch(stalePort)
+	f.steer()
 	if up := f.link.up(); up != was {
 		f.emit(LinkChange{up})
 		f.linkEvent()
@@ -244,6 +247,7 @@ func (f *Firmware) setMACConfig(r *request) errno {
 		return rcEINVAL
 	}
 	f.link.maxFrame = size
+	f.sw.touch(stalePort)
 	f.link.pacing = p[2] & 0xf8 // ICE_AQ_SET_MAC_PACE_M, _PACE_TYPE_M
 	return rcOK
 }

@@ -2,7 +2,11 @@
 
 package fw
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/vrnic/vrnic/devmodel/lan"
+)
 
 // step is one command of a driver's probe.
 type step struct {
@@ -87,4 +91,5 @@ type stoppedQueues struct {
 	n int
 }
 
-func (s *stoppedQueues) ResetQueues() { s.n++ }
+func (s *stoppedQueues) ResetQueues()        { s.n++ }
+func (s *stoppedQueues) Steer(*lan.Steering) {}

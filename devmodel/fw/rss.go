@@ -2,6 +2,8 @@
 
 package fw
 
+import "slices"
+
 const (
 	rssKeySize    = 52   // ICE_GET_SET_RSS_KEY_EXTEND_KEY_SIZE
 	rssVSILUTSize = 64   // ICE_LUT_VSI_SIZE
@@ -20,6 +22,7 @@ func setRSSKey(f *Firmware, r *request) errno {
 		return rc
 	}
 	copy(v.key[:], r.buf)
+	f.sw.touch(staleVSIs)
 	return rcOK
 }
 
@@ -34,16 +37,16 @@ func getRSSKey(f *Firmware, r *request) errno {
 
 // lut finds the table that a command means and the size code that goes with
 // it. Global tables are a resource nobody can allocate here, so none exists.
-func (s *vswitch) lut(p []byte) (table []byte, size uint16, rc errno) {
+func (s *vswitch) lut(p []byte) (table *[]byte, size uint16, rc errno) {
 	v, rc := s.vsiNamed(p)
 	if rc != rcOK {
 		return nil, 0, rc
 	}
 	switch le.Uint16(p[2:]) & lutTypeMask {
 	case lutVSI:
-		return v.lut[:], 0, rcOK
+		return &v.lut, 0, rcOK
 	case lutPF:
-		return s.pfLUT[:], lutSize2K, rcOK
+		return &s.pfLUT, lutSize2K, rcOK
 	}
 	return nil, 0, rcENOENT
 }
@@ -53,10 +56,11 @@ func setRSSLUT(f *Firmware, r *request) errno {
 	if rc != rcOK {
 		return rc
 	}
-	if le.Uint16(r.p()[2:])&lutSizeMask != size || len(r.buf) != len(table) {
+	if le.Uint16(r.p()[2:])&lutSizeMask != size || len(r.buf) != len(*table) {
 		return rcEINVAL
 	}
-	copy(table, r.buf)
+	*table = slices.Clone(r.buf)
+	f.sw.touch(staleVSIs)
 	return rcOK
 }
 
@@ -67,16 +71,18 @@ func getRSSLUT(f *Firmware, r *request) errno {
 	if rc != rcOK {
 		return rc
 	}
-	if len(r.buf) < len(table) {
+	if len(r.buf) < len(*table) {
 		return rcEINVAL
 	}
-	r.n = copy(r.buf, table)
+	r.n = copy(r.buf, *table)
 	return rcOK
 }
 
 // RSSTable returns the lookup table of the function, used by VSIs whose
 // Context.RSSTable() is 2. Entries are queue numbers relative to the VSI.
-func (f *Firmware) RSSTable() [rssPFLUTSize]byte { return f.sw.pfLUT }
+func (f *Firmware) RSSTable() [rssPFLUTSize]byte {
+	return [rssPFLUTSize]byte(f.sw.pfLUT)
+}
 
 var rssCommands = []command{
 	{op: 0x0B02, name: "set_rss_key", rd: true, minBuf: rssKeySize, run: setRSSKey, source: "ice_common.c:ice_aq_set_rss_key"},

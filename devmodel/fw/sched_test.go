@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -24,6 +25,9 @@ func (m *oneBuffer) Store64(uint64, uint64) error   { return nil }
 type fakeLAN struct {
 	on     map[uint16][22]byte
 	refuse map[uint16]error
+
+	steering *lan.Steering
+	steers   int
 }
 
 func (l *fakeLAN) EnableTxQueue(id uint16, ctx [22]byte) error {
@@ -35,6 +39,7 @@ func (l *fakeLAN) EnableTxQueue(id uint16, ctx [22]byte) error {
 }
 func (l *fakeLAN) DisableTxQueue(id uint16) { delete(l.on, id) }
 func (l *fakeLAN) ResetQueues()             { clear(l.on) }
+func (l *fakeLAN) Steer(s *lan.Steering)    { l.steering, l.steers = s, l.steers+1 }
 
 // bench is a firmware with commands sent straight to its table.
 type bench struct {

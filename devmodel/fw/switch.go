@@ -27,7 +27,10 @@ type vswitch struct {
 	ruleNumbers *pool
 	byKey       map[ruleKey]uint16
 	resources   map[uint16]*resource
-	pfLUT       [rssPFLUTSize]byte
+	pfLUT       []byte // of rssPFLUTSize; replaced, never changed
+
+	members map[uint16]*vsiRules // what rules say of each VSI, as compiled
+	stale   staleness
 }
 
 func newSwitch() *vswitch {
@@ -47,6 +50,8 @@ func (s *vswitch) reset() {
 		ruleNumbers: newPool(firstRule, maxRules),
 		byKey:       make(map[ruleKey]uint16),
 		resources:   newResources(),
+		pfLUT:       make([]byte, rssPFLUTSize),
+		stale:       staleRules,
 	}
 }
 
@@ -80,6 +85,7 @@ func (s *vswitch) freeLists(q resourceRequest) errno {
 			return rcENOENT
 		}
 		delete(s.lists, id)
+		s.touch(staleRules)
 		s.listNumbers.put(int(id))
 	}
 	return rcOK
@@ -174,6 +180,10 @@ func (s *vswitch) setList(e ruleElement) errno {
 			return rcENOENT
 		}
 	}
+	if set && s.listed()+s.namers(le.Uint16(e[4:]))*ids.count() > maxListed {
+		return rcENOSPC
+	}
+	s.touch(staleRules)
 	for i := range ids.count() {
 		if id := ids.get(i); set {
 			l.members[id] = true

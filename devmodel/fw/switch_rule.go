@@ -14,20 +14,22 @@ type Recipe uint16
 
 // The recipes the firmware comes with.
 const (
-	RecipeEthertype    Recipe = 0 // ICE_SW_LKUP_ETHERTYPE
-	RecipeMAC          Recipe = 1 // ICE_SW_LKUP_MAC
-	RecipeMACVLAN      Recipe = 2 // ICE_SW_LKUP_MAC_VLAN
-	RecipePromisc      Recipe = 3 // ICE_SW_LKUP_PROMISC
-	RecipeVLAN         Recipe = 4 // ICE_SW_LKUP_VLAN
-	RecipeDefault      Recipe = 5 // ICE_SW_LKUP_DFLT
-	RecipeEthertypeMAC Recipe = 8 // ICE_SW_LKUP_ETHERTYPE_MAC
-	RecipePromiscVLAN  Recipe = 9 // ICE_SW_LKUP_PROMISC_VLAN
+	RecipeEthertype   Recipe = 0 // ICE_SW_LKUP_ETHERTYPE
+	RecipeMAC         Recipe = 1 // ICE_SW_LKUP_MAC
+	RecipeMACVLAN     Recipe = 2 // ICE_SW_LKUP_MAC_VLAN
+	RecipePromisc     Recipe = 3 // ICE_SW_LKUP_PROMISC
+	RecipeVLAN        Recipe = 4 // ICE_SW_LKUP_VLAN
+	RecipeDefault     Recipe = 5 // ICE_SW_LKUP_DFLT
+	RecipePromiscVLAN Recipe = 9 // ICE_SW_LKUP_PROMISC_VLAN
 )
+
+// Firmware has an eighth, ICE_SW_LKUP_ETHERTYPE_MAC, of which drivers make no
+// rule; nor does this one offer it.
 
 var recipeNames = map[Recipe]string{
 	RecipeEthertype: "ETHERTYPE", RecipeMAC: "MAC", RecipeMACVLAN: "MAC_VLAN",
 	RecipePromisc: "PROMISC", RecipeVLAN: "VLAN", RecipeDefault: "DFLT",
-	RecipeEthertypeMAC: "ETHERTYPE_MAC", RecipePromiscVLAN: "PROMISC_VLAN",
+	RecipePromiscVLAN: "PROMISC_VLAN",
 }
 
 func (r Recipe) String() string {
@@ -40,12 +42,11 @@ func (r Recipe) String() string {
 // Action is what a rule does (ice_adminq_cmd.h:ICE_SINGLE_ACT_*).
 type Action uint32
 
-// Kinds of action.
+// Kinds of action. Of the others, to a queue, mirroring and counting, drivers
+// make no rule of the predefined recipes; they are refused.
 const (
 	ActForward = 0 // to a VSI or VSI list, or drop
-	ActToQueue = 1
-	ActPrune   = 2
-	ActOther   = 3
+	ActPrune   = 2 // what is not of the VLAN
 )
 
 func (a Action) has(bit uint) bool { return a&(1<<bit) != 0 }
@@ -65,17 +66,23 @@ func (a Action) Target() uint16 { return uint16(a >> 4 & 0x3FF) }
 // List tells that Target is a VSI list.
 func (a Action) List() bool { return a.has(14) }
 
-// Queue is the queue of ActToQueue.
-func (a Action) Queue() uint16 { return uint16(a >> 4 & 0x7FF) }
-
 // Drop discards the frame.
 func (a Action) Drop() bool { return a.Kind() == ActForward && a.has(18) }
+
+// Valid tells that the action means anything (VALID_BIT). A prune has no such
+// bit.
+func (a Action) Valid() bool { return a.Kind() == ActPrune || a.has(17) }
+
+// actionTarget are the bits that say which VSIs an action means: the kind, the
+// number or list, whether it is a list, and drop.
+const actionTarget Action = 3 | 0x3FF<<4 | 1<<14 | 1<<18
 
 // pointer tells that an ActPrune is a pointer to a large action instead.
 func (a Action) pointer() bool { return a.has(18) }
 
-// mirror tells that an ActOther copies the frame to VSI Target.
-func (a Action) mirror() bool { return a>>17&3 == 0 }
+// bothWays tells that an ActPrune prunes what is received and what is sent
+// (EGRESS, INGRESS), in the usual sense (not PRUNET). Drivers make no other.
+func (a Action) bothWays() bool { return a.has(15) && a.has(16) && !a.has(17) }
 
 // ruleHeader is the length of the Ethernet header that rules of the
 // predefined recipes carry (ice_switch.c:DUMMY_ETH_HDR_LEN).
@@ -95,43 +102,65 @@ type rule struct {
 	action Action
 }
 
-// checkAction refuses an action that names something absent.
-func (s *vswitch) checkAction(a Action) errno {
-	switch a.Kind() {
-	case ActForward, ActPrune:
-		switch {
-		case a.Drop():
-			return rcOK
-		case a.Kind() == ActPrune && a.pointer():
-			return rcENOENT // there are no large actions
-		case !a.List():
-			return s.checkVSI(a.Target())
-		}
-		l := s.lists[a.Target()]
-		switch {
-		case l == nil:
+// checkAction refuses an action that names something absent, or that rules of
+// the key's recipe do not have.
+func (s *vswitch) checkAction(k ruleKey, a Action) errno {
+	switch {
+	case a.Kind() == ActPrune && a.pointer():
+		return rcENOENT // there are no large actions
+	case a.Kind() != ActForward && a.Kind() != ActPrune,
+		(k.recipe == RecipeVLAN) != (a.Kind() == ActPrune),
+		a.Kind() == ActPrune && !a.bothWays(),
+		a.Drop() && k.recipe == RecipeDefault,
+		!a.Drop() && k.tx && k.recipe == RecipeEthertype:
+		return rcEINVAL
+	case a.Drop():
+		return rcOK
+	case !a.List():
+		if s.vsis[a.Target()] == nil {
 			return rcENOENT
-		case l.prune != (a.Kind() == ActPrune):
-			return rcEINVAL
-		}
-		return rcOK
-	case ActToQueue:
-		if a.Queue() >= NumQueues {
-			return rcEINVAL
 		}
 		return rcOK
 	}
-	if a.mirror() {
-		return s.checkVSI(a.Target())
-	}
-	return rcEINVAL // counting, of which nothing is offered
-}
-
-func (s *vswitch) checkVSI(n uint16) errno {
-	if s.vsis[n] == nil {
+	l := s.lists[a.Target()]
+	switch {
+	case l == nil:
 		return rcENOENT
+	case l.prune != (a.Kind() == ActPrune):
+		return rcEINVAL
+	case s.listed()+len(l.members) > maxListed:
+		return rcENOSPC
 	}
 	return rcOK
+}
+
+// maxListed bounds how many VSIs all rules may name through lists, and with it
+// what the tables made of them take. That silicon has room for as many is
+// inferred.
+const maxListed = 1 << 16
+
+// listed is how many VSIs rules name through lists.
+func (s *vswitch) listed() int {
+	n := 0
+	for _, r := range s.rules {
+		if r.action.List() {
+			if l := s.lists[r.action.Target()]; l != nil {
+				n += len(l.members)
+			}
+		}
+	}
+	return n
+}
+
+// namers is how many rules name the list.
+func (s *vswitch) namers(id uint16) int {
+	n := 0
+	for _, r := range s.rules {
+		if r.action.List() && r.action.Target() == id {
+			n++
+		}
+	}
+	return n
 }
 
 // addRule adds a lookup rule and fills in its index.
@@ -153,7 +182,7 @@ func (s *vswitch) addRule(e ruleElement) errno {
 		return rcENOENT
 	}
 	action := Action(le.Uint32(e[8:]))
-	if rc := s.checkAction(action); rc != rcOK {
+	if rc := s.checkAction(key, action); rc != rcOK {
 		return rc
 	}
 	if _, ok := s.byKey[key]; ok {
@@ -165,6 +194,7 @@ func (s *vswitch) addRule(e ruleElement) errno {
 	}
 	s.rules[uint16(id)] = &rule{key, action}
 	s.byKey[key] = uint16(id)
+	s.touch(staleRules)
 	le.PutUint16(e[12:], uint16(id))
 	return rcOK
 }
@@ -180,10 +210,11 @@ func (s *vswitch) updateRule(e ruleElement) errno {
 		return rcEINVAL
 	}
 	action := Action(le.Uint32(e[8:]))
-	if rc := s.checkAction(action); rc != rcOK {
+	if rc := s.checkAction(r.ruleKey, action); rc != rcOK {
 		return rc
 	}
 	r.action = action
+	s.touch(staleRules)
 	return rcOK
 }
 
@@ -192,6 +223,7 @@ func (s *vswitch) removeRule(index uint16) errno {
 	if r == nil {
 		return rcENOENT
 	}
+	s.touch(staleRules)
 	delete(s.byKey, r.ruleKey)
 	delete(s.rules, index)
 	s.ruleNumbers.put(int(index))
@@ -228,7 +260,7 @@ func (f *Firmware) Rules() []Rule {
 
 // targets resolves an action to the VSIs it means.
 func (s *vswitch) targets(a Action) []uint16 {
-	if a.Drop() || a.Kind() != ActForward && a.Kind() != ActPrune {
+	if a.Drop() {
 		return nil
 	}
 	named := []uint16{a.Target()}

@@ -202,9 +202,16 @@ func TestSwitchRuleRefused(t *testing.T) {
 		{"prune by a forward list", rcEINVAL, 0x02A0, 1, lookup(1, 4, n, uint32(rep[0])<<4|actList|actPrune, 0, h)},
 		{"large action", rcENOENT, 0x02A0, 1, lookup(1, 1, n, 2|1<<18, 0, h)},
 		{"recipe nobody made", rcENOENT, 0x02A0, 1, lookup(1, 6, n, toVSI(n), 0, h)},
-		{"queue out of range", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, 1|NumQueues<<4, 0, h)},
-		{"mirror to nobody", rcENOENT, 0x02A0, 1, lookup(1, 1, n, 3|99<<4, 0, h)},
+		{"to a queue", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, 1|3<<4, 0, h)},
+		{"mirror", rcEINVAL, 0x02A0, 1, lookup(1, 2, n, 3|uint32(n)<<4, 0, h)},
 		{"count", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, 3|3<<17, 0, h)},
+		{"ethertype with an address", rcENOENT, 0x02A0, 1, lookup(1, 8, n, actDrop|actValid, 0, h)},
+		{"prune by an address", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, uint32(n)<<4|actPrune, 0, h)},
+		{"forward by a VLAN", rcEINVAL, 0x02A0, 1, lookup(1, 4, n, toVSI(n), 0, h)},
+		{"prune one way", rcEINVAL, 0x02A0, 1, lookup(1, 4, n, (uint32(n)<<4|actPrune)&^(1<<16), 0, h)},
+		{"prune what matches", rcEINVAL, 0x02A0, 1, lookup(1, 4, n, uint32(n)<<4|actPrune|1<<17, 0, h)},
+		{"drop by default", rcEINVAL, 0x02A0, 1, lookup(0, 5, 0, actDrop|actValid, 0, h)},
+		{"forward of a sent ethertype", rcEINVAL, 0x02A0, 1, lookup(1, 0, n, toVSI(n), 0, h)},
 		{"no header", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, toVSI(n), 0, nil)},
 		{"long header", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, toVSI(n), 0, make([]byte, 40))},
 		{"header past the buffer", rcEINVAL, 0x02A0, 1, lookup(1, 1, n, toVSI(n), 0, h)[:31]},
@@ -229,21 +236,6 @@ func TestSwitchRuleRefused(t *testing.T) {
 	}
 	for op := uint16(0x0290); op <= 0x0293; op++ {
 		b.want(rcESRCH, op, nil, make([]byte, 64))
-	}
-}
-
-// Actions other than forwarding name their object too.
-func TestSwitchRuleActions(t *testing.T) {
-	b := newBench(t)
-	n := b.addVSI()
-	b.addRule(lookup(1, 1, n, 1|(NumQueues-1)<<4, 0, frameHeader([6]byte{2, 1}, 0x8100, 0)))
-	b.addRule(lookup(1, 2, n, 3|uint32(n)<<4, 0, frameHeader([6]byte{2, 2}, 0x8100, 5)))
-	rules := b.f.Rules()
-	if a := rules[0].Action; a.Kind() != ActToQueue || a.Queue() != NumQueues-1 || rules[0].VSIs != nil {
-		t.Errorf("%+v", rules[0])
-	}
-	if a := rules[1].Action; a.Kind() != ActOther || a.Target() != n || rules[1].Recipe.String() != "MAC_VLAN" {
-		t.Errorf("%+v", rules[1])
 	}
 }
 

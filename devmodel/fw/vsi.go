@@ -30,7 +30,7 @@ type vsi struct {
 	kind uint8
 	ctx  VSIContext
 	key  [rssKeySize]byte
-	lut  [rssVSILUTSize]byte
+	lut  []byte // of rssVSILUTSize; replaced, never changed
 }
 
 // vsiNumber is the number a command names; false if it names none.
@@ -68,7 +68,7 @@ func addVSI(f *Firmware, r *request) errno {
 	if kind != vsiTypePF && kind != vsiTypeVMDq2 {
 		return rcEINVAL
 	}
-	v := &vsi{kind: kind, ctx: VSIContext(r.buf[:len(VSIContext{})])}
+	v := &vsi{kind: kind, ctx: VSIContext(r.buf[:len(VSIContext{})]), lut: make([]byte, rssVSILUTSize)}
 	if v.ctx.SwitchID() != swid {
 		return rcEINVAL
 	}
@@ -89,6 +89,7 @@ func addVSI(f *Firmware, r *request) errno {
 		n = uint16(id)
 	}
 	s.vsis[n] = v
+	s.touch(staleRules)
 	s.answerVSI(p, n)
 	return rcOK
 }
@@ -99,7 +100,12 @@ func updateVSI(f *Firmware, r *request) errno {
 		return rc
 	}
 	u := VSIContext(r.buf[:len(VSIContext{})])
+	spoof := v.ctx.MACAntiSpoof()
 	v.ctx.apply(&u)
+	f.sw.touch(staleVSIs)
+	if v.ctx.MACAntiSpoof() != spoof {
+		f.sw.touch(staleRules) // they tell whose addresses are whose
+	}
 	n, _ := vsiNumber(r.p())
 	f.sw.answerVSI(r.p(), n)
 	return rcOK
@@ -117,6 +123,7 @@ func freeVSI(f *Firmware, r *request) errno {
 		return rcENOENT
 	}
 	delete(s.vsis, n)
+	s.touch(staleRules)
 	if le.Uint16(p[2:])&vsiKeepAlloc == 0 {
 		s.vsiNumbers.put(int(n))
 	}
@@ -139,7 +146,7 @@ func (f *Firmware) VSI(n uint16) (VSI, bool) {
 	if v == nil {
 		return VSI{}, false
 	}
-	return VSI{n, v.kind, v.ctx, v.key, v.lut}, true
+	return VSI{n, v.kind, v.ctx, v.key, [rssVSILUTSize]byte(v.lut)}, true
 }
 
 // VSIs returns all VSIs in the order of their numbers.

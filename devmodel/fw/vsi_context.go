@@ -82,12 +82,37 @@ func (c *VSIContext) InnerVLANInsertPVID() bool { return c.bit(12, 2) }
 // 1 strip and show its priority, 2 strip, 3 leave it in the packet.
 func (c *VSIContext) InnerVLANStripMode() uint8 { return c[12] >> 3 & 3 }
 
+// vlanLeave is EMODE NOTHING.
+const vlanLeave = 3
+
 // OuterVLANFlags is outer_vlan_flags, raw.
 func (c *VSIContext) OuterVLANFlags() uint8 { return c[26] }
 
 // QueuesScattered is mapping_flags NONCONTIG: RxQueue(i) names each queue.
 // Otherwise RxQueue(0) is the first one and RxQueue(1) their number.
 func (c *VSIContext) QueuesScattered() bool { return c.bit(28, 0) }
+
+// queues are the receive queues of the VSI that the function has, up to the
+// first that it does not have. Scattered ones are all 16: which of them count
+// is a matter of the traffic classes.
+func (c *VSIContext) queues() []uint16 {
+	first, n := int(c.RxQueue(0)), int(c.RxQueue(1))
+	if c.QueuesScattered() {
+		n = 16
+	}
+	var all []uint16
+	for i := range min(n, NumQueues) {
+		q := first + i
+		if c.QueuesScattered() {
+			q = int(c.RxQueue(i))
+		}
+		if q >= NumQueues {
+			break
+		}
+		all = append(all, uint16(q))
+	}
+	return all
+}
 
 // RxQueue is q_mapping[i], i below 16.
 func (c *VSIContext) RxQueue(i int) uint16 { return le.Uint16(c[30+2*i:]) & 0x7FF }
@@ -101,6 +126,12 @@ func (c *VSIContext) TCQueues(tc int) (offset uint16, log2 uint8) {
 
 // RSSTable is q_opt_rss LUT: 0 the VSI's, 2 the function's, 3 a global one.
 func (c *VSIContext) RSSTable() uint8 { return c[78] & 3 }
+
+// Values of q_opt_rss LUT (ICE_AQ_VSI_Q_OPT_RSS_LUT_*).
+const (
+	rssTableVSI = 0
+	rssTablePF  = 2
+)
 
 // RSSHash is q_opt_rss HASH: 0 Toeplitz, 1 symmetric, 2 XOR, 3 Jenkins.
 func (c *VSIContext) RSSHash() uint8 { return c[78] >> 6 }
