@@ -27,6 +27,7 @@ type conn struct {
 	client   limits // what it told in VERSION
 	answered answer // what it was told
 	irqs     *irqs
+	events   *eventfds // signals them
 
 	settler   Settler // nil if the device is always settled
 	unsettled bool    // the command at hand may have left something under way
@@ -114,7 +115,7 @@ func (c *conn) attach() error {
 		memory.AttachMemory(c.messages.read, c.messages.write)
 	}
 	masker, _ := dev.(IRQMasker)
-	c.irqs = newIRQs(c.srv.layout.IRQs, masker)
+	c.irqs = newIRQs(c.srv.layout.IRQs, masker, c.events)
 	dev.Attach(c.irqs.raise)
 	return nil
 }

@@ -83,6 +83,10 @@
 //     write.
 //   - A command with the No_reply flag is never answered, not even with an
 //     error.
+//   - The client can make any write to an eventfd sleep, so the server does not
+//     write: it has the kernel signal at the end of an asynchronous read. Where
+//     io_setup is refused (/proc/sys/fs/aio-max-nr, seccomp) a client can delay an
+//     interrupt, and who raises it, by 100 ms.
 //   - QEMU unmaps ranges that were never mapped, and maps memory for which it
 //     has no descriptor. Both must succeed.
 //   - QEMU 10 has a count of 32 bits in DMA_READ and DMA_WRITE, so that all data

@@ -14,6 +14,8 @@ import (
 
 // vector is one interrupt of one connection.
 type vector struct {
+	events *eventfds
+
 	mu       sync.Mutex
 	fd       int  // eventfd to signal; -1 none
 	autoMask bool // INTx: firing masks
@@ -38,7 +40,10 @@ func (v *vector) fire() {
 	}
 	v.pending = false
 	v.masked = v.autoMask
-	signalEventFD(v.fd)
+	if v.events.signal(v.fd) != nil {
+		unix.Close(v.fd)
+		v.fd = -1
+	}
 }
 
 // connect gives the vector an eventfd, or with -1 takes it away.
@@ -92,13 +97,13 @@ type irqs struct {
 	watch  irqWatch  // eventfds by which the client masks and unmasks
 }
 
-func newIRQs(counts [NumIRQs]uint32, masker IRQMasker) *irqs {
+func newIRQs(counts [NumIRQs]uint32, masker IRQMasker, events *eventfds) *irqs {
 	q := &irqs{masker: masker}
 	for i, n := range counts {
 		q.index[i] = make([]vector, n)
 		for j := range q.index[i] {
-			q.index[i][j].fd = -1
-			q.index[i][j].autoMask = i == IRQIntx
+			v := &q.index[i][j]
+			v.events, v.fd, v.autoMask = events, -1, i == IRQIntx
 		}
 	}
 	q.watch.act = q.mask
@@ -247,21 +252,4 @@ func (q *irqs) setEventFDs(s irqSet, m *request) error {
 func isEventFD(fd int) bool {
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	return err != nil || name == "anon_inode:[eventfd]"
-}
-
-// signalEventFD adds 1. A full eventfd is signalled already and is not waited
-// for. Its blocking mode is the client's as well as ours and may change at any
-// time, so the eventfd is asked each time instead.
-func signalEventFD(fd int) {
-	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-	if n, err := unix.Poll(p[:], 0); err != nil || n == 0 {
-		return
-	}
-	one := [8]byte{}
-	binary.NativeEndian.PutUint64(one[:], 1)
-	for {
-		if _, err := unix.Write(fd, one[:]); err != unix.EINTR {
-			return
-		}
-	}
 }

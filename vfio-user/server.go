@@ -95,6 +95,11 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	events, err := newEventFDs()
+	if err != nil {
+		s.log.Info("interrupts are signalled by writes", "reason", err)
+	}
+	defer events.close()
 	ctx, cancel := context.WithCancel(ctx)
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -137,18 +142,18 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			continue
 		}
 		conns.Go(func() {
-			s.serveConn(ctx, sock)
+			s.serveConn(ctx, sock, events)
 			<-room
 		})
 	}
 }
 
-func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn) {
+func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn, events *eventfds) {
 	defer sock.Close()
 	// Close, and not a deadline: nothing can take it back.
 	stop := context.AfterFunc(ctx, func() { sock.Close() })
 	defer stop()
-	c := &conn{srv: s, log: s.log, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock)}
+	c := &conn{srv: s, log: s.log, events: events, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock)}
 	err := c.run(ctx)
 	switch {
 	case ctx.Err() != nil:
