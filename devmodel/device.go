@@ -183,6 +183,7 @@ func serialNumber(mac [6]byte) uint64 {
 // message of an interrupt.
 func (d *Device) Attach(signal func(index, vector int)) {
 	d.remote.attach()
+	d.powerOn()
 	d.emit(Attached{})
 	d.signal.Store(&signal)
 }

@@ -254,6 +254,30 @@ func TestResetsDuringAGlobalReset(t *testing.T) {
 	}
 }
 
+// A client finds the card as at power-on, whatever was done to it before.
+func TestGlobalResetWithoutAClient(t *testing.T) {
+	for phase, passed := range []time.Duration{0, globalResetSoon, globalResetSoon + globalResetTime} {
+		clock := &engine.ManualClock{}
+		c := newCardOn(t, engine.Config{Manual: true, Clock: clock})
+		c.Detach()
+		c.GlobalReset(reg.EMPR)
+		clock.Advance(min(passed, globalResetSoon))
+		clock.Advance(passed - min(passed, globalResetSoon))
+		if got := c.rd(rstat); got == 0 {
+			t.Errorf("phase %d: no reset", phase)
+		}
+		c.attach()
+		if changed := c.changed(); len(changed) != 0 {
+			t.Errorf("phase %d: the client finds %#x", phase, changed)
+		}
+		c.wr(qrxCtrl, 1)
+		clock.Advance(globalResetDelay)
+		if c.rd(qrxCtrl) == 0 || c.rd(rstat) != 0 {
+			t.Errorf("phase %d: the reset came after all", phase)
+		}
+	}
+}
+
 // A card may go while it is in reset.
 func TestCloseDuringAGlobalReset(t *testing.T) {
 	for range 20 {

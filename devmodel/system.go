@@ -156,6 +156,16 @@ func (d *Device) reset(dom reg.Domain) {
 	d.emit(Reset{dom})
 }
 
+// powerOn ends what a global reset has done to the card while it had no client.
+func (d *Device) powerOn() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.system.rstat.Get(0) != 0 {
+		d.reset(reg.POR)
+		d.unsettled = false // nothing was there to be ended
+	}
+}
+
 // overtake is to be called before anything is ended that the data path may be
 // using: until its steps are over, what they find is nobody's fault.
 func (d *Device) overtake() {
