@@ -258,14 +258,16 @@ func TestSwitchRuleBatch(t *testing.T) {
 func TestSwitchFull(t *testing.T) {
 	b := newBench(t)
 	n := b.addVSI()
-	count, rc := 0, rcOK
-	for i := range 10000 {
-		if rc, _, _ = b.do(0x02A0, u16(1), macRule(n, [6]byte{2, 0, 0, 0, byte(i >> 8), byte(i)})); rc != rcOK {
-			break
+	const batch = 64
+	rc := rcOK
+	for i := 0; i < 10000 && rc == rcOK; i += batch {
+		var rules []byte
+		for j := i; j < i+batch; j++ {
+			rules = append(rules, macRule(n, [6]byte{2, 0, 0, 0, byte(j >> 8), byte(j)})...)
 		}
-		count++
+		rc, _, _ = b.do(0x02A0, u16(batch), rules)
 	}
-	if rc != rcENOSPC || count != 4096 {
-		t.Errorf("%v after %d rules, want ENOSPC after 4096", rc, count)
+	if got := len(b.f.Rules()); rc != rcENOSPC || got != 4096 || len(b.lan.steering.Addresses) != 4096 {
+		t.Errorf("%v after %d rules, %d addresses, want ENOSPC after 4096", rc, got, len(b.lan.steering.Addresses))
 	}
 }
