@@ -99,8 +99,8 @@ func TestShutdownStopsTheQueue(t *testing.T) {
 func TestUnknownCommand(t *testing.T) {
 	d := booted(t)
 	d.fails(rcESRCH, 0x7777, 0, nil, nil)
-	d.fails(rcESRCH, 0x06ee, 0, nil, make([]byte, 16))
-	want := []UnknownCommand{{"PF_FW_ATQ", 0, 0x7777, ""}, {"PF_FW_ATQ", 1, 0x06ee, "sff_eeprom"}}
+	d.fails(rcESRCH, 0x06e2, 0, nil, make([]byte, 16))
+	want := []UnknownCommand{{"PF_FW_ATQ", 0, 0x7777, ""}, {"PF_FW_ATQ", 1, 0x06e2, "read_i2c"}}
 	if diff := cmp.Diff(want, seen[UnknownCommand](d)); diff != "" {
 		t.Error(diff)
 	}

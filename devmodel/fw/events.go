@@ -172,6 +172,17 @@ func (n NoticeLost) String() string {
 	return fmt.Sprintf("event %#04x lost: %s", n.Opcode, n.Why)
 }
 
+// PortLED is the event of the port's LED beginning to blink, for someone to
+// find the port, or ending it.
+type PortLED struct{ Blinking bool }
+
+func (p PortLED) String() string {
+	if p.Blinking {
+		return "port LED blinks"
+	}
+	return "port LED shows the link"
+}
+
 // LinkChange is the event of the link going up or down.
 type LinkChange struct{ Up bool }
 

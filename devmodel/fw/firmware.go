@@ -61,6 +61,7 @@ type Firmware struct {
 	mac    macState
 	port   portState
 	flash  *flash
+	module []byte // EEPROM of the module in the cage
 	ddp    ddpState
 	link   linkState
 	dcb    dcbState
@@ -74,7 +75,7 @@ type Firmware struct {
 
 // New makes the firmware of one function, as after power-on: the link is up.
 func New(c Config) *Firmware {
-	f := &Firmware{cfg: c, flash: newFlash(), after: grace.NewAfter(c.Grace, c.Lock)}
+	f := &Firmware{cfg: c, flash: newFlash(), module: newModule(c.MAC), after: grace.NewAfter(c.Grace, c.Lock)}
 	f.atq = sendQueue{ring: ring{name: "PF_FW_ATQ"}, maxBuf: maxAdminBuf, commands: index(
 		genericCommands, capCommands, macCommands, portCommands, linkCommands, nvmCommands,
 		dcbCommands, ddpCommands, logCommands, unsupportedCommands,

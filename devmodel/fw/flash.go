@@ -17,6 +17,7 @@ const (
 	srWoL         = 0x19 // ICE_SR_NVM_WOL_CFG
 	srEETrackLow  = 0x2d
 	srEETrackHigh = 0x2e
+	srChecksum    = 0x3f // makes all words add up to checksumCorrect
 	srPFA         = 0x40 // ICE_SR_PFA_PTR
 	srNVMBank     = 0x42 // pointer; the size follows it
 	srOROMBank    = 0x44
@@ -92,8 +93,20 @@ func words(w map[int]uint16, n int) []byte {
 	return b
 }
 
+// checksumCorrect is ICE_AQC_NVM_CHECKSUM_CORRECT.
+const checksumCorrect = 0xBABA
+
+// sum16 adds up words.
+func sum16(b []byte) (sum uint16) {
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += le.Uint16(b[i:])
+	}
+	return sum
+}
+
+// shadowRAM is the part of the shadow RAM that is not erased.
 func shadowRAM() []byte {
-	return words(map[int]uint16{
+	b := words(map[int]uint16{
 		srControl:         1 << 6, // valid, all first banks active
 		srDevStarter:      nvmVersion,
 		srWoL:             0xffff, // a bit per port: no wake-up
@@ -108,6 +121,10 @@ func shadowRAM() []byte {
 		srNetlistBank + 1: netlistSize / sector,
 		pfaWord:           2, // its own length and the end: no fields
 	}, pfaWord+2)
+	// Each erased word counts as -1.
+	erased := uint16((shadowRAMSize - len(b)) / 2)
+	le.PutUint16(b[2*srChecksum:], checksumCorrect-sum16(b)+erased)
+	return b
 }
 
 // civd is the version record of the option ROM

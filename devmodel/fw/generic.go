@@ -53,6 +53,9 @@ func (f *Firmware) queueShutdown(r *request) errno {
 	if r.p()[0]&1 != 0 { // ICE_AQC_DRIVER_UNLOADING
 		f.link.listen(false)
 		f.log.registered = false
+		// The next driver takes loopback to be off.
+		f.link.loopback = false
+		f.sw.touch(stalePort)
 	}
 	return rcOK
 }

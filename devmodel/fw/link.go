@@ -2,6 +2,8 @@
 
 package fw
 
+import "github.com/vrnic/vrnic/devmodel/reg"
+
 var linkCommands = []command{
 	{op: 0x0600, name: "get_phy_caps", minBuf: phyCapsSize, run: (*Firmware).phyCaps, source: "ice_common.c:ice_aq_get_phy_caps"},
 	{op: 0x0601, name: "set_phy_cfg", rd: true, minBuf: phyCfgSize, run: (*Firmware).setPhyConfig, source: "ice_common.c:ice_aq_set_phy_cfg", inferred: true},
@@ -9,8 +11,11 @@ var linkCommands = []command{
 	{op: 0x0605, name: "restart_an", run: (*Firmware).restartAN, source: "ice_common.c:ice_aq_set_link_restart_an", inferred: true},
 	{op: 0x0607, name: "get_link_status", minBuf: linkStatusSize, run: (*Firmware).linkStatus, source: "ice_common.c:ice_aq_get_link_info"},
 	{op: 0x0613, name: "set_event_mask", run: (*Firmware).setEventMask, source: "ice_common.c:ice_aq_set_event_mask"},
+	{op: 0x0620, name: "set_mac_lb", run: (*Firmware).setLoopback, source: "ice_common.c:ice_aq_set_mac_loopback", inferred: true},
 	{op: 0x06e0, name: "get_link_topo", run: (*Firmware).linkTopology, source: "ice_common.c:ice_aq_get_netlist_node"},
+	{op: 0x06e9, name: "set_port_id_led", run: (*Firmware).setLED, source: "ice_common.c:ice_aq_set_port_id_led"},
 	{op: 0x06ea, name: "get_port_options", minBuf: portOptionSize, run: (*Firmware).portOptions, source: "ice_common.c:ice_aq_get_port_options"},
+	{op: 0x06ee, name: "sff_eeprom", rd: true, minBuf: 1, run: (*Firmware).moduleEEPROM, source: "ice_common.c:ice_aq_sff_eeprom", inferred: true},
 }
 
 const (
@@ -34,7 +39,11 @@ const (
 	phyEnableLink = 1 << 3
 	phyCapsValid  = 0xef // ICE_AQ_PHY_ENA_VALID_MASK
 	phyAutoUpdate = 1 << 5
-	fecRS         = 1<<2 | 1<<6 // ICE_AQC_PHY_FEC_25G_RS_528_REQ, _RS_CLAUSE91_EN
+	phyAutoFEC    = 1 << 7
+	phyClause73   = 1 << 2      // ICE_AQC_PHY_AN_EN_CLAUSE73, of low_power_ctrl_an
+	fecRSAbility  = 1 << 6      // ICE_AQC_PHY_FEC_25G_RS_CLAUSE91_EN
+	fecRSRequest  = 1<<2 | 1<<4 // ICE_AQC_PHY_FEC_25G_RS_528_REQ, _544_REQ
+	fecRS         = fecRSAbility | 1<<2
 
 	linkUp          = 1 << 0
 	linkUpPort      = 1 << 5
@@ -54,6 +63,8 @@ const (
 	minFrame        = 64
 	portOptionValid = 1 << 7
 	portOption100G  = 7
+	macLoopback     = 1 << 0 // ICE_AQ_MAC_LB_EN
+	ledBlink        = 1 << 0 // ICE_AQC_PORT_IDENT_LED_BLINK
 	opGetLinkStatus = 0x0607
 	nameLinkStatus  = "get_link_status"
 	moduleIdentQSFP = 0x11 // SFF-8024: QSFP28 or later
@@ -75,16 +86,26 @@ type linkState struct {
 	maxFrame uint16
 	pacing   uint8
 	loopback bool // the MAC returns what it is given to send
+	blink    bool // the port's LED blinks for someone to find it
+
+	// The timers of pause frames, by priority; the last are for all of them.
+	pauseQuanta, pauseRefresh reg.Cells
 
 	events bool   // the driver wants link events
 	armed  bool   // and has not been sent one since it asked
 	mask   uint16 // kinds it does not want
 }
 
+// defaultPHY is what the port with its cable is capable of, and what it does
+// until configured: a clause that must negotiate, FEC that must be there, and
+// no pause frames, which no segment sends or heeds.
+var defaultPHY = phyConfig{typeLow: type100GCR4, caps: phyEnableLink, lowPower: phyClause73, fec: fecRS}
+
 func (l *linkState) restoreConfig() {
-	l.config = phyConfig{typeLow: type100GCR4, caps: phyEnableLink, fec: fecRS}
+	l.config = defaultPHY
 	l.maxFrame = maxFrame
 	l.pacing = 0
+	l.loopback, l.blink = false, false
 }
 
 // listen turns link events on or off.
@@ -93,6 +114,16 @@ func (l *linkState) listen(on bool) { l.events, l.armed = on, on }
 // up is whether frames pass.
 func (l *linkState) up() bool {
 	return l.carrier && l.config.caps&phyEnableLink != 0 && l.config.typeLow&type100GCR4 != 0
+}
+
+// negotiated is whether the link is the outcome of auto-negotiation.
+func (l *linkState) negotiated() bool { return l.up() && l.config.lowPower&phyClause73 != 0 }
+
+// fecOn is whether the link has the one FEC that the PHY knows: it has if the
+// driver asks for it or leaves the choice to the PHY.
+func (l *linkState) fecOn() bool {
+	c := &l.config
+	return l.up() && (c.fec&fecRSRequest != 0 || c.caps&phyAutoFEC != 0 && c.fec&fecRSAbility != 0)
 }
 
 // LinkUp says whether frames pass: the medium has a carrier and the driver
@@ -143,10 +174,14 @@ func (l *linkState) fill(b []byte) {
 	b[8] = l.pacing
 	if l.up() {
 		b[2] |= linkUp
-		b[3] |= anCompleted
-		b[8] |= linkFEC
 		le.PutUint16(b[10:], speed100G)
 		le.PutUint64(b[16:], type100GCR4)
+	}
+	if l.negotiated() {
+		b[3] |= anCompleted
+	}
+	if l.fecOn() {
+		b[8] |= linkFEC
 	}
 }
 
@@ -188,7 +223,7 @@ func (f *Firmware) phyCaps(r *request) errno {
 	if p[0] != lport {
 		return rcEINVAL
 	}
-	c := phyConfig{typeLow: type100GCR4, caps: phyEnableLink, fec: fecRS}
+	c := defaultPHY
 	switch le.Uint16(p[2:]) & reportModeMask {
 	case reportActive:
 		c = f.link.config
@@ -218,8 +253,8 @@ func (f *Firmware) setPhyConfig(r *request) errno {
 		eee: le.Uint16(b[18:]), eeer: le.Uint16(b[20:]),
 		fec: b[22], moduleEnforced: b[23],
 	}
-	if r.p()[0] != lport || c.typeLow&^type100GCR4 != 0 || c.typeHigh != 0 {
-		return rcEINVAL
+	if r.p()[0] != lport || c.typeLow&^type100GCR4 != 0 || c.typeHigh != 0 || c.fec&^(fecRSAbility|fecRSRequest) != 0 {
+		return rcEINVAL // another type, or a FEC that this one has not
 	}
 	r.n = 0
 	f.changeLink(func(l *linkState) { l.config = c })
@@ -249,6 +284,38 @@ func (f *Firmware) setMACConfig(r *request) errno {
 	f.link.maxFrame = size
 	f.sw.touch(stalePort)
 	f.link.pacing = p[2] & 0xf8 // ICE_AQ_SET_MAC_PACE_M, _PACE_TYPE_M
+	l, priorities := &f.link, p[3]
+	for i := range pauseTimers {
+		// No priority means the timers of the whole link, the last ones
+		// (ice_common.c:ice_fill_tx_timer_and_fc_thresh).
+		if last := i == pauseTimers-1; priorities>>i&1 != 0 || last && priorities == 0 {
+			l.pauseQuanta.Set(i, uint32(le.Uint16(p[4:])))
+			l.pauseRefresh.Set(i, uint32(le.Uint16(p[6:])))
+		}
+	}
+	return rcOK
+}
+
+// pauseTimers is how many timers there are: one for each priority and one.
+const pauseTimers = 9
+
+// setLoopback makes the MAC return what it is given to send, or ends that.
+func (f *Firmware) setLoopback(r *request) errno {
+	f.link.loopback = r.p()[0]&macLoopback != 0
+	f.sw.touch(stalePort)
+	return rcOK
+}
+
+// setLED makes the port's LED blink, or show the link again.
+func (f *Firmware) setLED(r *request) errno {
+	p := r.p()
+	if p[1]&1 != 0 && p[0] != lport {
+		return rcEINVAL
+	}
+	if blink := p[2]&ledBlink != 0; blink != f.link.blink {
+		f.link.blink = blink
+		f.emit(PortLED{blink})
+	}
 	return rcOK
 }
 

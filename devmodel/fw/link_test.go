@@ -4,6 +4,7 @@ package fw
 
 import (
 	"math/bits"
+	"slices"
 	"testing"
 
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -187,7 +188,7 @@ func TestPhy(t *testing.T) {
 			t.Errorf("mode %d differs", mode)
 		}
 	}
-	if low := le.Uint64(media); bits.OnesCount64(low) != 1 || le.Uint64(media[8:]) != 0 || media[16]&8 == 0 || media[34] != 0x44 || media[35] != 0 {
+	if low := le.Uint64(media); bits.OnesCount64(low) != 1 || le.Uint64(media[8:]) != 0 || media[16] != 8 || media[17] != 4 || media[34] != 0x44 || media[35] != 0 {
 		t.Errorf("PHY capabilities % x", media[:48])
 	}
 	d.fails(rcEINVAL, 0x0600, 0, params(0, 6), make([]byte, 560))
@@ -218,7 +219,7 @@ func TestPhy(t *testing.T) {
 	le.PutUint64(cfg, 1<<50)
 	d.fails(rcEINVAL, 0x0601, flagRD, []byte{0}, cfg)
 
-	d.ok(0x0603, 0, params(1522), nil)
+	d.ok(0x0603, 0, params(1522, 0, 0xffff, 0x7fff), nil)
 	if v := d.link(0); v.maxFrame != 1522 {
 		t.Errorf("largest frame %d", v.maxFrame)
 	}
@@ -233,6 +234,140 @@ func TestPhy(t *testing.T) {
 	d.reset(reg.GLOBR)
 	if v := d.link(0); v.info != 0xe1 || v.maxFrame != 0x2600 {
 		t.Errorf("link %+v after GLOBR", v)
+	}
+}
+
+// What of the link the driver's configuration decides, as `ethtool` shows it.
+func TestLinkFollowsPhyConfig(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		edit    func(cfg []byte)
+		an, fec byte
+		rc      errno
+	}{
+		{name: "as the media has it", edit: func([]byte) {}, an: 0x81, fec: 2},
+		{name: "FEC off", edit: func(c []byte) { c[22] = 0 }, an: 0x81},
+		{name: "RS-FEC", edit: func(c []byte) { c[22] = 0x54 }, an: 0x81, fec: 2},
+		{name: "FEC auto", edit: func(c []byte) { c[16] |= 0x80; c[22] = 0x40 }, an: 0x81, fec: 2},
+		{name: "ability without request", edit: func(c []byte) { c[22] = 0x40 }, an: 0x81},
+		{name: "BASE-R FEC", edit: func(c []byte) { c[22] = 0x0a }, an: 0x81, fec: 2, rc: rcEINVAL},
+		{name: "no negotiation", edit: func(c []byte) { c[17] = 0 }, an: 0x80, fec: 2},
+		// Nobody at the other end sends or heeds pause frames.
+		{name: "pause", edit: func(c []byte) { c[16] |= 3 }, an: 0x81, fec: 2},
+	} {
+		d := booted(t)
+		cfg := make([]byte, 24)
+		copy(cfg, phyReport(d, 4)[:22])
+		cfg[16] |= 0x20
+		cfg[22] = 0x44
+		c.edit(cfg)
+		d.fails(c.rc, 0x0601, flagRD, []byte{0}, cfg)
+		a := d.ok(0x0607, 0, params(0), make([]byte, 32))
+		if a.buf[3] != c.an || a.buf[8] != c.fec || a.buf[2] != 0xe1 {
+			t.Errorf("%s: link %#x, AN %#x, configuration %#x", c.name, a.buf[2], a.buf[3], a.buf[8])
+		}
+		if got := phyReport(d, 4); c.rc == rcOK && (got[16] != cfg[16]&^0x20 || got[17] != cfg[17] || got[34] != cfg[22]) {
+			t.Errorf("%s: configuration reads % x", c.name, got[16:36])
+		}
+	}
+}
+
+func TestPauseTimers(t *testing.T) {
+	d := booted(t)
+	const quanta, refresh = 0x1e36e0, 0x1e3800
+	d.ok(0x0603, 0, []byte{0, 0x26, 0, 0, 0x34, 0x12, 0x78, 0x56}, nil)
+	d.ok(0x0603, 0, []byte{0, 0x26, 0, 1 << 3, 1, 0, 2, 0}, nil)
+	for i, want := range map[uint32][2]uint32{0: {0xffff, 0x7fff}, 3: {1, 2}, 8: {0x1234, 0x5678}} {
+		if q, r := d.regs.Read32(quanta+32*i), d.regs.Read32(refresh+32*i); q != want[0] || r != want[1] {
+			t.Errorf("timers %d: %#x, %#x", i, q, r)
+		}
+	}
+}
+
+func TestMACLoopback(t *testing.T) {
+	d := booted(t)
+	on := func() bool { return d.f.steering.Loopback }
+	d.ok(0x0620, 0, []byte{1}, nil)
+	if !on() {
+		t.Error("no loopback")
+	}
+	d.ok(0x0620, 0, nil, nil)
+	if on() {
+		t.Error("loopback stays")
+	}
+	for name, end := range map[string]func(){
+		"driver's end": func() { d.ok(0x0003, 0, []byte{1}, nil); d.bringUp() },
+		"GLOBR":        func() { d.reset(reg.GLOBR) },
+	} {
+		d.ok(0x0620, 0, []byte{1}, nil)
+		d.reset(reg.PFR)
+		if !on() {
+			t.Errorf("%s: the port's loopback ended with PFR", name)
+		}
+		if end(); on() {
+			t.Errorf("loopback outlives %s", name)
+		}
+	}
+}
+
+func TestPortLED(t *testing.T) {
+	d := booted(t)
+	for _, mode := range []byte{1, 1, 0, 1} {
+		d.ok(0x06e9, 0, []byte{0, 0, mode}, nil)
+	}
+	d.fails(rcEINVAL, 0x06e9, 0, []byte{1, 1, 0}, nil)
+	if got := seen[PortLED](d); !slices.Equal(got, []PortLED{{true}, {false}, {true}}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// sff is ice_aq_sff_eeprom.
+func sff(bus, at, page uint16) []byte { return params(0, bus, at, page<<8) }
+
+// What `ethtool -m` reads, in blocks of 8 bytes, and what it concludes.
+func TestModuleEEPROM(t *testing.T) {
+	d := booted(t)
+	var b []byte
+	for at := uint16(0); at < 256; at += 8 {
+		b = append(b, d.ok(0x06ee, flagRD, sff(0x50|1<<11, at, 0), make([]byte, 8)).buf...)
+	}
+	if len(b) != 256 || b[0] != 0x11 || b[1] <= 2 || b[2]&4 == 0 {
+		t.Fatalf("module % x", b[:3])
+	}
+	if b[128] != b[0] || b[192] != 0x0b || b[146] != 1 || b[147]>>4 != 0xa || string(b[148:164]) != "vrnic           " ||
+		string(b[196:212]) != "021122334455    " {
+		t.Errorf("upper page % x", b[128:])
+	}
+	for _, r := range [][2]int{{128, 191}, {192, 223}} {
+		var sum byte
+		for _, v := range b[r[0]:r[1]] {
+			sum += v
+		}
+		if sum != b[r[1]] {
+			t.Errorf("checksum of %d to %d is %#x, byte %d is %#x", r[0], r[1]-1, sum, r[1], b[r[1]])
+		}
+	}
+	if a := d.ok(0x06ee, flagRD, sff(0, 0, 0), make([]byte, 1)); a.buf[0] != 0x11 {
+		t.Errorf("type %#x by the default address", a.buf[0])
+	}
+	for _, c := range []struct {
+		name string
+		rc   errno
+		p    []byte
+		n    int
+	}{
+		{"upper page 3", rcEINVAL, sff(0x50|1<<11, 128, 3), 8},
+		{"past the end", rcEINVAL, sff(0x50, 249, 0), 8},
+		{"17 bytes", rcEINVAL, sff(0x50, 0, 0), 17},
+		{"no such address", rcEINVAL, sff(0x50, 0xFFFF, 0), 1},
+		{"no such device", rcENOENT, sff(0x51, 0, 0), 1},
+		{"10-bit bus address", rcENOENT, sff(0x50|1<<10, 0, 0), 1},
+		{"write", rcEPERM, sff(0x50|1<<15, 127, 0), 1},
+		{"another port", rcEINVAL, []byte{1, 1, 0x50, 0, 0, 0, 0, 0}, 1},
+	} {
+		if a := d.send(0x06ee, flagRD, c.p, make([]byte, c.n)); a.rc != c.rc {
+			t.Errorf("%s: %v, want %v", c.name, a.rc, c.rc)
+		}
 	}
 }
 

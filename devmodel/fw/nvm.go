@@ -4,9 +4,26 @@ package fw
 
 var nvmCommands = []command{
 	{op: 0x0701, name: "nvm_read", minBuf: 1, run: (*Firmware).nvmRead, source: "ice_nvm.c:ice_aq_read_nvm, ice_read_flat_nvm"},
+	{op: 0x0706, name: "nvm_checksum", run: (*Firmware).nvmChecksum, source: "ice_nvm.c:ice_nvm_validate_checksum", inferred: true},
 	// New firmware is never pending; the reset that would load it is one all
 	// the same.
 	{op: 0x0709, name: "nvm_update_empr", run: (*Firmware).updateEMPR, source: "ice_nvm.c:ice_aq_nvm_update_empr", inferred: true},
+}
+
+const checksumVerify = 1 << 0 // ICE_AQC_NVM_CHECKSUM_VERIFY
+
+// nvmChecksum adds up the shadow RAM, which gives checksumCorrect if it is
+// whole. Nothing here writes the flash, so there is no checksum to renew.
+func (f *Firmware) nvmChecksum(r *request) errno {
+	f.wantLock(r, resNVM)
+	p := r.p()
+	if p[0] != checksumVerify {
+		return rcEPERM
+	}
+	var sr [shadowRAMSize]byte
+	f.flash.read(0, sr[:])
+	le.PutUint16(p[2:], sum16(sr[:]))
+	return rcOK
 }
 
 const nvmFlashOnly = 1 << 7 // ICE_AQC_NVM_FLASH_ONLY

@@ -186,3 +186,22 @@ func TestNVMLimits(t *testing.T) {
 		t.Errorf("GLNVM_FLA %#x", v)
 	}
 }
+
+// The check of `ethtool -t`: right of a whole shadow RAM, wrong of any other.
+func TestNVMChecksum(t *testing.T) {
+	d := booted(t)
+	verify := func() uint16 {
+		d.Helper()
+		d.ok(0x0008, 0, params(resNVM, accessRead), nil)
+		defer d.ok(0x0009, 0, params(resNVM), nil)
+		return le.Uint16(d.ok(0x0706, 0, []byte{1}, nil).p[2:])
+	}
+	if got := verify(); got != 0xbaba {
+		t.Errorf("checksum %#x", got)
+	}
+	d.f.flash.parts[0].data[2*srEETrackLow]++
+	if got := verify(); got == 0xbaba {
+		t.Error("a changed shadow RAM is taken for whole")
+	}
+	d.fails(rcEPERM, 0x0706, 0, []byte{2}, nil)
+}

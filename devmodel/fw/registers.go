@@ -15,6 +15,12 @@ func (f *Firmware) Registers() []reg.Row {
 		func() { f.tailed(&f.mbxATQ) }, func() { f.resized(&f.mbxATQ) })...)
 	rows = append(rows, f.mbxARQ.rows([5]uint32{0x0022e380, 0x0022e400, 0x0022e480, 0x0022e500, 0x0022e580},
 		func() { f.indices(&f.mbxARQ) }, nil)...)
+	rows = append(rows,
+		reg.Row{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_QUANTA", Offset: 0x001e36e0, N: pauseTimers, Stride: 32, Reset: 0xffff, Mask: 0xffff, Domain: reg.GLOBR,
+			Cells: &f.link.pauseQuanta, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
+		reg.Row{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER", Offset: 0x001e3800, N: pauseTimers, Stride: 32, Reset: 0x7fff, Mask: 0xffff, Domain: reg.GLOBR,
+			Cells: &f.link.pauseRefresh, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
+	)
 	return append(rows, plainRegisters...)
 }
 
@@ -56,8 +62,6 @@ var plainRegisters = []reg.Row{
 		Fields: []reg.Field{{Name: "DCBX_STATUS", Hi: 2, Lo: 0}}},
 	// All user priorities are of traffic class 0.
 	{Name: "PRTDCB_TUP2TC", Offset: 0x001d26c0, Access: reg.RO, Domain: reg.CORER, Source: "ice_dcb_lib.c:ice_setup_dcb_qos_info"},
-	{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_QUANTA", Offset: 0x001e36e0, N: 9, Stride: 32, Reset: 0xffff, Mask: 0xffff, Domain: reg.GLOBR, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
-	{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER", Offset: 0x001e3800, N: 9, Stride: 32, Reset: 0x7fff, Mask: 0xffff, Domain: reg.GLOBR, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
 
 	{Name: "PFQF_FD_ENA", Offset: 0x0043a000, Mask: 1, Domain: reg.CORER, Source: "ice_common.c:ice_init_hw"},
 	{Name: "PFQF_FD_SIZE", Offset: 0x00460100, Access: reg.RO, Source: "ice_main.c:ice_rebuild"},

@@ -52,6 +52,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, lan: fakeLAN{on: map[uint16][22]byte{}, refuse: map[uint16]error{}}}
 	b.f = New(Config{Mem: &b.mem, LAN: &b.lan})
+	reg.NewSpace(8<<20, nil, b.f.Registers())
 	return b
 }
 

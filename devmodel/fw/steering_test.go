@@ -55,7 +55,7 @@ func opened(t *testing.T) (*bench, uint16) {
 	b.addRule(lookup(1, 1, n, toVSI(n)|actLAN, 0, frameHeader(broadcast, 0x8100, 0)))
 	b.addRule(lookup(0, 0, 0, toVSI(n)&^actLB, 0, frameHeader(dummyDA, 0x88CC, 0)))
 	b.addRule(lookup(1, 1, n, toVSI(n)|actLAN, 0, frameHeader(allNodes, 0x8100, 0)))
-	b.updateVSI(n, 1<<2, func(c []byte) { c[12] = 3 })                         // strip, insert
+	b.updateVSI(n, 1<<2, func(c []byte) { c[12] = 3 })                           // strip, insert
 	b.updateVSI(n, 1<<0, func(c []byte) { c[2], c[3], c[4] = swid, 0xA0, 0x11 }) // RX_VLAN_PRUNE_ENA
 	b.pruneList(0, 0, n)
 	return b, n
