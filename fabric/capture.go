@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
+)
+
+// captureBuffer bounds the bytes that wait for the writer; a frame more may be
+// added. Senders wait when it is full.
+const captureBuffer = 1 << 20
+
+// Directions of a captured frame, as the station sees them.
+const (
+	inbound  = pcapgo.NgEpbFlagDirectionInbound
+	outbound = pcapgo.NgEpbFlagDirectionOutbound
+)
+
+// Capture writes a pcapng file of what passes the ports of a switch: one
+// interface per port, direction in epb_flags, times in nanoseconds. A frame is
+// in it once at the port that sent it, before the impairment of that cable,
+// and once at each port that got it, behind the impairment there.
+//
+// It loses nothing: when the writer is slow, senders wait for it. It is as
+// live as the writer: what was captured is written at once when nothing else
+// is being written. After an error it ends, with one CaptureEnded event, and
+// the senders go on.
+type Capture struct {
+	w    io.Writer
+	done chan struct{} // the writer has ended
+
+	mu            sync.Mutex
+	changed       sync.Cond
+	ng            *pcapgo.NgWriter // writes to pending
+	pending, work []byte
+	clock         engine.Clock
+	epoch         time.Time // when clock was 0
+	emit          func(any)
+	err           error
+	closed        bool
+	frames        uint64
+	flags         pcapgo.NgEpbFlags
+}
+
+// NewCapture captures to w. Give it to one switch in its Options, and close it
+// before the switch, whose Close waits for senders.
+func NewCapture(w io.Writer) *Capture {
+	c := &Capture{w: w, done: make(chan struct{})}
+	c.changed.L = &c.mu
+	go c.run()
+	return c
+}
+
+// SetEpoch sets the time of day at which the switch's clock shows 0. Without
+// it the times are those of today.
+func (c *Capture) SetEpoch(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch = t
+}
+
+func (c *Capture) begin(clock engine.Clock, emit func(any)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock, c.emit = clock, emit
+	if c.epoch.IsZero() {
+		c.epoch = time.Now().Add(-clock.Now())
+	}
+}
+
+// addInterface writes the block of a port.
+func (c *Capture) addInterface(name string) (id int) {
+	port := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.changed.Broadcast()
+	if c.ng == nil {
+		section := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "vrnic"}}
+		ng, err := pcapgo.NewNgWriterInterface((*captureSink)(c), port, section)
+		c.check(err)
+		c.ng = ng
+	} else {
+		n, err := c.ng.AddInterface(port)
+		c.check(err)
+		id = n
+	}
+	c.check(c.ng.Flush())
+	return id
+}
+
+// check keeps the first error of the encoder, whose memory cannot fail.
+func (c *Capture) check(err error) {
+	if err != nil {
+		c.fail(fmt.Errorf("encode: %w", err))
+	}
+}
+
+// write captures a frame.
+func (c *Capture) write(port int, direction pcapgo.NgEpbFlag, frame []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.pending) >= captureBuffer && c.err == nil && !c.closed {
+		c.changed.Wait()
+	}
+	if c.err != nil || c.closed {
+		return
+	}
+	info := gopacket.CaptureInfo{
+		Timestamp:      c.epoch.Add(c.clock.Now()),
+		CaptureLength:  len(frame),
+		Length:         len(frame),
+		InterfaceIndex: port,
+	}
+	c.flags.Direction = direction
+	c.check(c.ng.WritePacketWithOptions(info, frame, pcapgo.NgPacketOptions{Flags: &c.flags}))
+	c.check(c.ng.Flush())
+	c.frames++
+	c.changed.Broadcast()
+}
+
+// captureSink is where the encoder writes to.
+type captureSink Capture
+
+func (s *captureSink) Write(p []byte) (int, error) {
+	s.pending = append(s.pending, p...)
+	return len(p), nil
+}
+
+// run writes what is pending, all that has come meanwhile at a time.
+func (c *Capture) run() {
+	defer close(c.done)
+	c.mu.Lock()
+	for c.err == nil {
+		for len(c.pending) == 0 && !c.closed && c.err == nil {
+			c.changed.Wait()
+		}
+		if len(c.pending) == 0 {
+			break
+		}
+		c.pending, c.work = c.work[:0], c.pending
+		c.changed.Broadcast()
+		c.mu.Unlock()
+		_, err := c.w.Write(c.work)
+		c.mu.Lock()
+		if err != nil {
+			c.fail(fmt.Errorf("write: %w", err))
+		}
+	}
+	err, emit := c.err, c.emit
+	c.mu.Unlock()
+	if err != nil && emit != nil {
+		emit(CaptureEnded{err})
+	}
+}
+
+// fail ends the capture; run says so.
+func (c *Capture) fail(err error) {
+	if c.err == nil {
+		c.err = err
+		c.pending = nil
+		c.changed.Broadcast()
+	}
+}
+
+// Frames is the number of frames captured so far.
+func (c *Capture) Frames() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frames
+}
+
+// Close ends the capture: it writes what is left, as long as ctx allows, and
+// wakes senders that wait; frames that are sent later are not captured. It
+// returns the error that ended the capture earlier. The writer remains open.
+func (c *Capture) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return fmt.Errorf("capture: the end is not written: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import "sync"
+
+// outboxLimit bounds the bytes that wait for a peer; as much again may be on
+// its way into the socket.
+const outboxLimit = 1 << 20
+
+// wire is the way to a peer. One call of either send method runs at a time.
+type wire interface {
+	// trySend sends some of the records without waiting and returns how many
+	// bytes are dealt with. An error of a wire that cannot go on closes it.
+	trySend(records []byte) int
+	// send sends all records, waiting for the peer. It returns when that is
+	// done, or cannot be done any more.
+	send(records []byte)
+	Close() error
+}
+
+// outbox holds the frames for which the peer has no room at the moment. A
+// frame that finds it empty goes straight to the socket on the sender's
+// goroutine, since to wake another costs more than to send. When it is full
+// frames are dropped.
+type outbox struct {
+	mu            sync.Mutex
+	changed       sync.Cond
+	wire          wire // nil: no peer
+	pending, work []byte
+	frames        uint64 // in pending, the last of which may be a rest
+	busy          bool   // run is at work
+	closed        bool
+	dropped       uint64
+	noPeer        uint64
+}
+
+// put takes a frame. It does not block.
+func (o *outbox) put(frame []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.wire == nil:
+		o.noPeer++
+		return
+	case len(o.pending)+lengthLen+len(frame) > outboxLimit:
+		o.dropped++
+		return
+	}
+	idle := len(o.pending) == 0 && !o.busy
+	o.pending = appendRecord(o.pending, frame)
+	if idle {
+		n := o.wire.trySend(o.pending)
+		o.pending = o.pending[:copy(o.pending, o.pending[n:])]
+	}
+	if len(o.pending) > 0 {
+		o.frames++
+		o.changed.Signal()
+	}
+}
+
+// connect changes the peer. Records that wait for the one before are lost.
+func (o *outbox) connect(w wire) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wire = w
+	o.dropped += o.frames
+	o.pending, o.frames = o.pending[:0], 0
+}
+
+// run sends what could not be sent at once, until close.
+func (o *outbox) run() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		for len(o.pending) == 0 && !o.closed {
+			o.changed.Wait()
+		}
+		if o.closed {
+			return
+		}
+		o.pending, o.work, o.frames = o.work[:0], o.pending, 0
+		w := o.wire
+		o.busy = true
+		o.mu.Unlock()
+		w.send(o.work)
+		o.mu.Lock()
+		o.busy = false
+	}
+}
+
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.wire = true, nil
+	o.pending = nil
+	o.changed.Broadcast()
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import "sync/atomic"
+
+// Port is one side of the switch, with the cable to its station.
+type Port struct {
+	sw       *Switch
+	id       uint16
+	name     string
+	receiver Receiver
+	tap      int // interface of the capture
+
+	up       atomic.Bool
+	closed   bool                  // under the table's lock
+	txRule   atomic.Pointer[stage] // impairment of what the station sends
+	rxRule   atomic.Pointer[stage] // and of what it gets
+	tx, rx   traffic
+	short    atomic.Uint64
+	long     atomic.Uint64
+	linkDown atomic.Uint64
+	filtered atomic.Uint64
+	crowded  atomic.Uint64
+}
+
+type traffic struct{ frames, bytes atomic.Uint64 }
+
+func (t *traffic) count(n int) {
+	t.frames.Add(1)
+	t.bytes.Add(uint64(n))
+}
+
+// PortStats are the counters of a port since it was attached. Bytes are those
+// of padded frames without FCS.
+type PortStats struct {
+	TxFrames, TxBytes uint64 // from the station
+	RxFrames, RxBytes uint64 // to the station
+
+	// Frames dropped from the station:
+	Short uint64 // without a whole header
+	Long  uint64 // above MaxFrame
+	// LinkDown counts frames from or to the station while the link was down.
+	LinkDown uint64
+	// Filtered counts frames for a station on the side they came from.
+	Filtered uint64
+	// Unlearned counts frames whose source found no room in the address table.
+	Unlearned uint64
+
+	// What impairment did to either direction; nil without a rule.
+	TxImpair, RxImpair *ImpairStats
+}
+
+// Name is the name given to Attach.
+func (p *Port) Name() string { return p.name }
+
+// Stats reads the counters.
+func (p *Port) Stats() PortStats {
+	return PortStats{
+		TxFrames: p.tx.frames.Load(), TxBytes: p.tx.bytes.Load(),
+		RxFrames: p.rx.frames.Load(), RxBytes: p.rx.bytes.Load(),
+		Short: p.short.Load(), Long: p.long.Load(), LinkDown: p.linkDown.Load(),
+		Filtered: p.filtered.Load(), Unlearned: p.crowded.Load(),
+		TxImpair: p.txRule.Load().read(), RxImpair: p.rxRule.Load().read(),
+	}
+}
+
+// Send puts a frame from the station into the switch. It returns when the
+// receivers in this process have had it.
+func (p *Port) Send(frame []byte) {
+	switch n := len(frame); {
+	case n < headerLen:
+		p.short.Add(1)
+	case n > MaxFrame:
+		p.long.Add(1)
+	case n < MinFrame:
+		b := p.sw.buffers.take(MinFrame)
+		clear(b.bytes[copy(b.bytes, frame):])
+		p.send(b.bytes)
+		p.sw.buffers.release(b)
+	default:
+		p.send(frame)
+	}
+}
+
+func (p *Port) send(frame []byte) {
+	if !p.up.Load() {
+		p.linkDown.Add(1)
+		return
+	}
+	p.tx.count(len(frame))
+	if c := p.sw.capture; c != nil {
+		c.write(p.tap, outbound, frame)
+	}
+	if s := p.txRule.Load(); s != nil {
+		s.enter(frame)
+		return
+	}
+	p.sw.forward(p, frame)
+}
+
+// arrive ends the cable from the station, behind its impairment.
+func (p *Port) arrive(frame []byte) { p.sw.forward(p, frame) }
+
+// accept begins the cable to the station.
+func (p *Port) accept(frame []byte) {
+	if s := p.rxRule.Load(); s != nil && p.up.Load() {
+		s.enter(frame)
+		return
+	}
+	p.deliver(frame)
+}
+
+func (p *Port) deliver(frame []byte) {
+	if !p.up.Load() {
+		p.linkDown.Add(1)
+		return
+	}
+	p.rx.count(len(frame))
+	if c := p.sw.capture; c != nil {
+		c.write(p.tap, inbound, frame)
+	}
+	p.receiver.Receive(frame)
+}
+
+// SetLink connects or cuts the cable. Without link nothing passes, what is in
+// the cable is lost, and the switch forgets the addresses behind it.
+func (p *Port) SetLink(up bool) {
+	p.sw.table.setLink(p, up)
+	if !up {
+		p.txRule.Load().flush()
+		p.rxRule.Load().flush()
+	}
+}
+
+// Link tells whether the link is up.
+func (p *Port) Link() bool { return p.up.Load() }
+
+// Close takes the port out of the switch.
+func (p *Port) Close() {
+	s := p.sw
+	s.table.remove(p)
+	p.txRule.Swap(nil).retire()
+	p.rxRule.Swap(nil).retire()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ports := append([]*Port(nil), *s.ports.Load()...)
+	if ports[p.id] == p {
+		ports[p.id] = nil
+		s.ports.Store(&ports)
+	}
+}
