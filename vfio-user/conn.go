@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -139,9 +140,9 @@ func (c *conn) greet(h Header, n int) error {
 
 // detach ends everything that the connection has under way, and then the
 // device's life with the client. No send can block any more when the sockets are
-// closed, no DMA message can wait, and so the device's waits come to an end.
+// ended, no DMA message can wait, and so the device's waits come to an end.
 func (c *conn) detach() {
-	c.sock.sock.Close()
+	c.sock.end()
 	if c.messages != nil {
 		c.messages.close()
 	}
@@ -264,6 +265,9 @@ func (c *conn) next() (*request, error) {
 	m, err := c.in.next()
 	if err != nil {
 		return nil, c.lost(err)
+	}
+	if c.sock.ended.Load() {
+		return nil, net.ErrClosed
 	}
 	c.observe(Message{Header: m.Header, Payload: m.payload, FDs: len(m.fds)})
 	return m, nil

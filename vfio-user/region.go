@@ -5,6 +5,7 @@ package vfiouser
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 )
 
 // access is the structure in front of the data of a region access.
@@ -96,7 +97,8 @@ func (c *conn) write(a access, data []byte) error {
 
 // regionWriteMulti does several small writes, each as if it had come alone: one
 // that fails does not stop the others. The first failure is the reply, if the
-// client wants one; QEMU does not.
+// client wants one; QEMU does not. There may be tens of thousands of them, so the
+// end of the connection need not wait for the last.
 func (c *conn) regionWriteMulti(m *request) (int, error) {
 	if !c.answered.writeMultiple {
 		return 0, fmt.Errorf("write_multiple was not agreed on")
@@ -110,6 +112,9 @@ func (c *conn) regionWriteMulti(m *request) (int, error) {
 	}
 	var first error
 	for ; len(entries) > 0; entries = entries[multiEntrySize:] {
+		if c.sock.ended.Load() {
+			return 0, net.ErrClosed
+		}
 		a := parseAccess(entries)
 		var err error
 		if a.count > multiEntryData {

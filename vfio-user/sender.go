@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,13 +19,23 @@ type sender struct {
 	// half of it: the deadline is not renewed for every message.
 	timeout time.Duration
 
+	ended atomic.Bool
+
 	mu       sync.Mutex
 	deadline time.Time
 }
 
+// end makes all reads and writes return, for good. The socket stays open: bytes
+// already there can still be read, so a reader looks at ended too.
+func (s *sender) end() {
+	s.ended.Store(true)
+	_ = s.sock.CloseRead() // these fail only for a socket that has ended
+	_ = s.sock.CloseWrite()
+}
+
 // send writes the message b with one write, and the descriptor of f, if there is
 // a file, with its first byte. After an error nobody knows how much the client
-// got, so the socket is closed.
+// got, so the socket is ended.
 func (s *sender) send(b []byte, f *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +44,7 @@ func (s *sender) send(b []byte, f *os.File) error {
 		err = s.write(b, f)
 	}
 	if err != nil {
-		s.sock.Close()
+		s.end()
 	}
 	return err
 }

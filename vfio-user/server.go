@@ -150,10 +150,9 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 
 func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn, events *eventfds) {
 	defer sock.Close()
-	// Close, and not a deadline: nothing can take it back.
-	stop := context.AfterFunc(ctx, func() { sock.Close() })
-	defer stop()
 	c := &conn{srv: s, log: s.log, events: events, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock)}
+	stop := context.AfterFunc(ctx, c.sock.end)
+	defer stop()
 	err := c.run(ctx)
 	switch {
 	case ctx.Err() != nil:

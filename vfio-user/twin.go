@@ -70,7 +70,7 @@ func (t *twin) run() {
 	defer in.close()
 	err := t.receive(in)
 	t.conn.log.Debug("twin socket ended", "error", err)
-	t.sock.sock.Close()
+	t.sock.end()
 	t.conn.messages.close()
 }
 
@@ -94,10 +94,11 @@ func (t *twin) send(h Header, b []byte) error {
 
 // close ends it, started or not.
 func (t *twin) close() {
-	t.sock.sock.Close()
+	t.sock.end()
 	if t.done == nil {
 		t.theirs.Close()
-		return
+	} else {
+		<-t.done
 	}
-	<-t.done
+	t.sock.sock.Close()
 }
