@@ -21,6 +21,7 @@ type agent struct {
 	hello   wire.Hello
 	prepare func() wire.Ready
 	kernel  *kernelLog // nil: none
+	sockets sockets
 
 	off chan struct{} // closed when the host wants the machine to end
 
@@ -32,6 +33,7 @@ func newAgent(rw io.ReadWriteCloser, procs *processes) *agent {
 	return &agent{
 		mux:     wire.NewMux(rw),
 		procs:   procs,
+		sockets: guestSockets(),
 		prepare: func() wire.Ready { return wire.Ready{} },
 		off:     make(chan struct{}),
 		jobs:    make(map[uint16]*job),
@@ -40,12 +42,13 @@ func newAgent(rw io.ReadWriteCloser, procs *processes) *agent {
 
 // Serve runs only the agent's command service over rw, in an ordinary process:
 // what a launcher needs of a guest, without the guest. It is the double that
-// tests of package launch talk to. It takes over the process's children.
-func Serve(rw io.ReadWriteCloser, hello wire.Hello, ready wire.Ready) error {
+// tests of package launch talk to. It takes over the process's children. What
+// listens is told by a directory of the shape of /proc/net.
+func Serve(rw io.ReadWriteCloser, hello wire.Hello, ready wire.Ready, procNet string) error {
 	procs := newProcesses()
 	go procs.reap()
 	a := newAgent(rw, procs)
-	a.hello = hello
+	a.hello, a.sockets = hello, sockets{procNet: procNet}
 	a.prepare = func() wire.Ready { return ready }
 	return a.serve()
 }
@@ -130,7 +133,7 @@ func (a *agent) start(id uint16, s wire.Start) error {
 	j := newJob(a.mux, id, s)
 	a.jobs[id] = j
 	go func() {
-		exit := j.run(a.procs)
+		exit := j.run(a.procs, a.sockets)
 		if a.kernel != nil {
 			_ = a.kernel.flush()
 		}

@@ -42,9 +42,9 @@ func newJob(mux *wire.Mux, id uint16, s wire.Start) *job {
 }
 
 // run runs the command and returns when it has ended and its output is sent.
-func (j *job) run(procs *processes) wire.Exit {
+func (j *job) run(procs *processes, all sockets) wire.Exit {
 	defer j.closeStreams()
-	exit, err := j.runProcess(procs)
+	exit, err := j.runProcess(procs, all)
 	if err == nil {
 		return exit
 	}
@@ -64,7 +64,7 @@ func (j *job) closeStreams() {
 	}
 }
 
-func (j *job) runProcess(procs *processes) (wire.Exit, error) {
+func (j *job) runProcess(procs *processes, all sockets) (wire.Exit, error) {
 	env := append(os.Environ(), wire.Strings(j.spec.Env)...)
 	if j.spec.TTY != nil && lookupEnv(env, "TERM") == "" {
 		env = append(env, "TERM=vt100") // what every terminal emulator understands
@@ -82,6 +82,10 @@ func (j *job) runProcess(procs *processes) (wire.Exit, error) {
 	if err != nil {
 		return wire.Exit{}, err
 	}
+	var before map[string]bool
+	if j.spec.AwaitListen > 0 {
+		before = all.listening()
+	}
 	pid, done, err := procs.start(path, argv, &syscall.ProcAttr{
 		Env:   env,
 		Files: []uintptr{p.child[0].Fd(), p.child[1].Fd(), p.child[2].Fd()},
@@ -97,6 +101,15 @@ func (j *job) runProcess(procs *processes) (wire.Exit, error) {
 		return wire.Exit{}, err
 	}
 
+	if j.spec.AwaitListen > 0 {
+		ended := make(chan struct{})
+		defer close(ended)
+		go func() {
+			if all.awaitNew(before, j.spec.AwaitListen, ended) {
+				_ = j.mux.Send(wire.TypeListening, j.id, nil)
+			}
+		}()
+	}
 	if j.stdin != nil {
 		// Not waited for: it ends when the stream is closed, at the latest.
 		go copyInput(p.input, j.stdin, p.terminal != nil)

@@ -61,6 +61,19 @@ func appendAttr(msg []byte, kind uint16, value []byte) []byte {
 	return msg
 }
 
+// netlinkSequence is the number of every request: each has a socket of its own.
+const netlinkSequence = 1
+
+// netlinkMessage puts the header before a request.
+func netlinkMessage(kind, flags uint16, body []byte) []byte {
+	msg := binary.LittleEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
+	msg = binary.LittleEndian.AppendUint16(msg, kind)
+	msg = binary.LittleEndian.AppendUint16(msg, flags)
+	msg = binary.LittleEndian.AppendUint32(msg, netlinkSequence)
+	msg = binary.LittleEndian.AppendUint32(msg, 0) // the kernel fills in our port
+	return append(msg, body...)
+}
+
 // rtRequest sends one request and waits for its acknowledgement.
 func rtRequest(kind, flags uint16, body []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
@@ -68,13 +81,7 @@ func rtRequest(kind, flags uint16, body []byte) error {
 		return fmt.Errorf("rtnetlink: %w", err)
 	}
 	defer unix.Close(fd)
-	const sequence = 1
-	msg := binary.LittleEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
-	msg = binary.LittleEndian.AppendUint16(msg, kind)
-	msg = binary.LittleEndian.AppendUint16(msg, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	msg = binary.LittleEndian.AppendUint32(msg, sequence)
-	msg = binary.LittleEndian.AppendUint32(msg, 0) // the kernel fills in our port
-	msg = append(msg, body...)
+	msg := netlinkMessage(kind, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK, body)
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("rtnetlink: send: %w", err)
 	}
@@ -90,7 +97,7 @@ func rtRequest(kind, flags uint16, body []byte) error {
 		// nlmsghdr (length, type, flags, sequence, port), then the errno.
 		if n < unix.SizeofNlMsghdr+4 ||
 			binary.LittleEndian.Uint16(reply[4:]) != unix.NLMSG_ERROR ||
-			binary.LittleEndian.Uint32(reply[8:]) != sequence {
+			binary.LittleEndian.Uint32(reply[8:]) != netlinkSequence {
 			continue
 		}
 		if errno := -int32(binary.LittleEndian.Uint32(reply[unix.SizeofNlMsghdr:])); errno != 0 {

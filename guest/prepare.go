@@ -31,6 +31,7 @@ func prepare(c wire.Config, a *agent, procs *processes) wire.Ready {
 		}
 	}
 	warn(identify(c))
+	warn(skipDuplicateDetection("/proc/sys/net/ipv6/conf/default/accept_dad"))
 	warn(setLink(1, 0)) // the loopback device is always the first
 	for _, cp := range c.Copies {
 		warn(place(cp))
@@ -137,8 +138,25 @@ func identify(c wire.Config) error {
 	for _, h := range c.Hosts {
 		lines += fmt.Sprintf("%s %s\n", h.Address, h.Name)
 	}
-	_, err = f.WriteString(lines)
-	return err
+	if _, err = f.WriteString(lines); err != nil || len(c.Hosts) == 0 {
+		return err
+	}
+	// A name with addresses of both kinds means the IPv4 one, unless a program
+	// asks for the other: what is the rule on most networks.
+	if err := os.WriteFile("/etc/gai.conf", []byte("precedence ::ffff:0:0/96 100\n"), 0o644); err != nil {
+		return fmt.Errorf("address selection: %w", err)
+	}
+	return nil
+}
+
+// skipDuplicateDetection makes the link-local addresses of netdevs that come
+// usable at once. There is nobody on the wire whose address we did not choose.
+func skipDuplicateDetection(acceptDAD string) error {
+	err := os.WriteFile(acceptDAD, []byte("0"), 0o644)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+		return fmt.Errorf("IPv6 duplicate detection: %w", err)
+	}
+	return nil
 }
 
 // writeModprobeConfig makes the options hold for every modprobe, also the user's.

@@ -22,6 +22,9 @@ type Command struct {
 	Stdout io.Writer // nil: discarded
 	Stderr io.Writer // nil: discarded; unused with TTY
 	TTY    bool      // a terminal instead of pipes
+	// AwaitListen is for how long to look whether something in the guest began
+	// to listen since the command's start; see [Process.Listening].
+	AwaitListen time.Duration
 
 	size wire.Resize // of the terminal
 }
@@ -41,6 +44,7 @@ type Process struct {
 	machine *Machine // nil in tests of the session alone
 	id      uint16
 	started chan struct{} // closed when it runs
+	listens chan struct{} // closed when something listens, see Command.AwaitListen
 	exited  chan struct{} // closed when it has ended; then exit is set
 	exit    wire.Exit
 	stop    chan struct{} // closed by Wait: no more input
@@ -83,6 +87,18 @@ func (p *Process) outputFailed(err error) {
 	defer p.mu.Unlock()
 	p.outputErr = errors.Join(p.outputErr, fmt.Errorf("output of the command: %w", err))
 }
+
+// Started is closed when the command runs.
+func (p *Process) Started() <-chan struct{} { return p.started }
+
+// Listening is closed when a socket of the guest (TCP, UDP, RDMA-CM) listens
+// that did not before the command was started. With [Command.AwaitListen] zero, or
+// if none does within that time, it never is.
+func (p *Process) Listening() <-chan struct{} { return p.listens }
+
+// Exited is closed when the command has ended; its output may still be on its
+// way, and it stays open when the guest goes: [Process.Wait] knows all.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Signal sends a signal to the command's process group.
 func (p *Process) Signal(s syscall.Signal) error {

@@ -27,8 +27,10 @@ func DefaultModules() []string {
 	return []string{"ice", "irdma", "ib_uverbs", "rdma_ucm", "ib_umad"}
 }
 
-// Config describes a guest and, for [Run], its command.
+// Config describes a guest and, for [Run] and [RunPair], its command.
 type Config struct {
+	Name string // of the guest in messages, where there are several
+
 	QEMU    []string // program and the arguments it always needs
 	Kernel  string   // bzImage
 	Initrd  []string // cpio archives, concatenated in this order
@@ -55,7 +57,7 @@ type Config struct {
 
 	BootTimeout time.Duration // until the guest can run commands
 
-	Command []string      // for Run
+	Command []string      // for Run and RunPair
 	Env     []string      // K=V
 	Timeout time.Duration // from the command's start; 0: none
 	TTY     bool          // give the command a terminal; Stdin's settings become raw for the time

@@ -6,9 +6,10 @@
 // # Contract
 //
 // [Run] is the whole of it for one command: boot, run, report, power off.
-// [Boot] returns a [Machine] for several commands, which can also be reset. The
-// devices are vfio-user sockets on which somebody listens already; this package
-// does not know what is behind them.
+// [RunPair] is the same for two guests, of which one's command waits for the
+// other's to listen. [Boot] returns a [Machine] for several commands, which can
+// also be reset. The devices are vfio-user sockets on which somebody listens
+// already; this package does not know what is behind them.
 //
 // A command's streams are byte-exact and end-to-end flow-controlled: a reader
 // of Stdout that stalls stalls the command. A command that fails is a [Result].

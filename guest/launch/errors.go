@@ -17,11 +17,17 @@ var ErrReset = errors.New("the guest was reset")
 
 // MachineError says that the guest, and not the command, failed.
 type MachineError struct {
+	Guest       string   // its name, if it has one
 	Why         string   // one line
 	ConsoleTail []string // the console's last lines
 }
 
-func (e *MachineError) Error() string { return "guest: " + e.Why }
+func (e *MachineError) Error() string {
+	if e.Guest != "" {
+		return "guest " + e.Guest + ": " + e.Why
+	}
+	return "guest: " + e.Why
+}
 
 // Format writes the console's last lines too on %+v.
 func (e *MachineError) Format(s fmt.State, verb rune) {

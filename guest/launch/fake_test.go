@@ -102,11 +102,12 @@ func fakeQEMU(scenario string, args []string) {
 		_, _ = agent.Write([]byte("AT+CGMI\r\n what is this machine?"))
 		select {}
 	case scenario == "old-agent":
-		_ = guest.Serve(agent, wire.Hello{Version: wire.Version + 1}, wire.Ready{})
+		_ = guest.Serve(agent, wire.Hello{Version: wire.Version + 1}, wire.Ready{}, "")
 		select {}
 	}
+	procNet, _ := strings.CutPrefix(scenario, "net:")
 	ready := wire.Ready{Missing: []string{"0000:01:00.0: irdma0 is not active"}}
-	if err := guest.Serve(agent, wire.Hello{Version: wire.Version, Release: "7.3.4-fake"}, ready); err != nil {
+	if err := guest.Serve(agent, wire.Hello{Version: wire.Version, Release: "7.3.4-fake"}, ready, procNet); err != nil {
 		os.Exit(1)
 	}
 	if scenario == "no-power-off" {
@@ -239,6 +240,10 @@ func fakeConfigWith(init, scenario string, command ...string) Config {
 			powerOff: 5 * time.Second,
 			panic:    50 * time.Millisecond,
 			settle:   5 * time.Second,
+
+			listen:    30 * time.Second,
+			peerGrace: 30 * time.Second,
+			peerTerm:  30 * time.Second,
 		},
 	}
 }

@@ -17,6 +17,11 @@ type limits struct {
 	// settle bounds the wait for what follows QEMU's end: the last lines of
 	// its logs, on sinks that may be stuck.
 	settle time.Duration
+	// listen is how long a peer's command may take to listen.
+	listen time.Duration
+	// peerGrace is what a peer's command gets when it is not needed any more,
+	// peerTerm what it gets from SIGTERM to SIGKILL.
+	peerGrace, peerTerm time.Duration
 }
 
 func defaultLimits() limits {
@@ -25,6 +30,10 @@ func defaultLimits() limits {
 		powerOff: 10 * time.Second,
 		panic:    5 * time.Second,
 		settle:   2 * time.Second,
+
+		listen:    10 * time.Second,
+		peerGrace: 3 * time.Second,
+		peerTerm:  2 * time.Second,
 	}
 }
 

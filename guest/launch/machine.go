@@ -176,7 +176,7 @@ func waitFor(c <-chan struct{}, limit time.Duration) {
 
 // diagnose tells why the machine ended, from what is known when it has.
 func (m *Machine) diagnose() *MachineError {
-	e := &MachineError{ConsoleTail: m.console.tail()}
+	e := &MachineError{Guest: m.config.Name, ConsoleTail: m.console.tail()}
 	session := m.current()
 	reason := m.monitor.shutdownReason()
 	switch text := m.console.panicText(); {
@@ -204,7 +204,7 @@ func (m *Machine) diagnose() *MachineError {
 
 // failure returns a MachineError for a guest that still runs but will not do.
 func (m *Machine) failure(format string, args ...any) *MachineError {
-	return &MachineError{Why: fmt.Sprintf(format, args...), ConsoleTail: m.console.tail()}
+	return &MachineError{Guest: m.config.Name, Why: fmt.Sprintf(format, args...), ConsoleTail: m.console.tail()}
 }
 
 // current is the conversation with the agent of the guest as it runs now.

@@ -207,7 +207,7 @@ func TestMachineFails(t *testing.T) {
 		{"silent for ever", "silent", []string{"true"}, "no sign of life while booting, 3 times"},
 		{"boots for ever", "chatty", []string{"true"}, "the agent did not speak within 500ms"},
 		{"agent talks nonsense", "nonsense", []string{"true"}, "guest channel: protocol violated: frame type 65"},
-		{"agent of another version", "old-agent", []string{"true"}, "guest channel: protocol violated: the agent speaks version 2, not 1"},
+		{"agent of another version", "old-agent", []string{"true"}, "guest channel: protocol violated: the agent speaks version 3, not 2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := fakeConfig(t, tc.scenario, tc.command...)

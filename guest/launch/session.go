@@ -85,6 +85,10 @@ func (s *session) handle(f wire.Frame) error {
 		if p := s.processes[f.Command]; p != nil && !isClosed(p.started) {
 			close(p.started)
 		}
+	case wire.TypeListening:
+		if p := s.processes[f.Command]; p != nil && !isClosed(p.listens) {
+			close(p.listens)
+		}
 	case wire.TypeExit:
 		p := s.processes[f.Command]
 		if p == nil {
@@ -129,10 +133,11 @@ func (s *session) start(c Command) (*Process, error) {
 	p := &Process{
 		session: s,
 		started: make(chan struct{}),
+		listens: make(chan struct{}),
 		exited:  make(chan struct{}),
 		stop:    make(chan struct{}),
 	}
-	msg := wire.Start{Argv: wire.Bytes(c.Argv), Env: wire.Bytes(c.Env), Stdin: c.Stdin != nil}
+	msg := wire.Start{Argv: wire.Bytes(c.Argv), Env: wire.Bytes(c.Env), Stdin: c.Stdin != nil, AwaitListen: c.AwaitListen}
 	if c.TTY {
 		size := c.size
 		if size.Rows == 0 {

@@ -14,19 +14,20 @@ type Type uint8
 
 // Frame types. The direction is named from the side that sends it.
 const (
-	TypeHello    Type = 1 + iota // guest: the agent runs; Hello
-	TypeReady                    // guest: modules loaded, devices waited for; Ready
-	TypeStart                    // host: run a command; Start
-	TypeStarted                  // guest: the command runs; no payload
-	TypeExit                     // guest: the command ended and all its output was sent; Exit
-	TypeSignal                   // host: send a signal to the command; Signal
-	TypeResize                   // host: the terminal has a new size; Resize
-	TypeLog                      // guest: one line for the launcher's log; Log
-	TypePowerOff                 // host: end the machine; no payload
-	TypeData                     // stream bytes
-	TypeCredit                   // reader of a stream: this many more bytes may come; uint32
-	TypeEOF                      // writer of a stream: nothing more will come
-	TypeBroken                   // reader of a stream: send nothing more
+	TypeHello     Type = 1 + iota // guest: the agent runs; Hello
+	TypeReady                     // guest: modules loaded, devices waited for; Ready
+	TypeStart                     // host: run a command; Start
+	TypeStarted                   // guest: the command runs; no payload
+	TypeExit                      // guest: the command ended and all its output was sent; Exit
+	TypeSignal                    // host: send a signal to the command; Signal
+	TypeResize                    // host: the terminal has a new size; Resize
+	TypeLog                       // guest: one line for the launcher's log; Log
+	TypePowerOff                  // host: end the machine; no payload
+	TypeData                      // stream bytes
+	TypeCredit                    // reader of a stream: this many more bytes may come; uint32
+	TypeEOF                       // writer of a stream: nothing more will come
+	TypeBroken                    // reader of a stream: send nothing more
+	TypeListening                 // guest: the command listens, see Start.AwaitListen; no payload
 	typeEnd
 )
 

@@ -5,11 +5,12 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Version is the version of this protocol. Both sides are the same binary in
 // normal use; it guards against an old initramfs.
-const Version = 1
+const Version = 2
 
 // Hello is the agent's first message.
 type Hello struct {
@@ -38,6 +39,10 @@ type Start struct {
 	Env   [][]byte `json:"env,omitempty"` // K=V, on top of the agent's own
 	Stdin bool     `json:"stdin"`         // false: /dev/null
 	TTY   *Resize  `json:"tty,omitempty"` // a terminal of this size for all three
+	// AwaitListen is for how long to look for a socket (TCP, UDP, RDMA-CM) of
+	// the guest that began to listen after the command was started. The first
+	// one is told by TypeListening.
+	AwaitListen time.Duration `json:"await_listen,omitempty"`
 }
 
 // Exit tells how a command ended.
