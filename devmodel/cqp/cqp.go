@@ -64,6 +64,10 @@ type Config struct {
 
 	Grace grace.Source // nil: no data path runs beside the control lock
 	Lock  sync.Locker  // the control lock; needed with Grace
+
+	// Overtake calls end, which ends what was still there at the control QP's
+	// own end. nil: it just calls.
+	Overtake func(end func())
 }
 
 // CQP is the control QP of one function and the tables only it touches.
@@ -88,6 +92,8 @@ type CQP struct {
 	ending    bool   // destroyed, but the data path may not be done with it
 	successor uint64 // while ending: the last value for PFPE_CCQPLOW
 
+	overtake func(end func())
+
 	after *grace.After // what goes on when the data path is done
 
 	high, status, tail, errCodes reg.Cells
@@ -98,7 +104,10 @@ func New(c Config) *CQP {
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
-	q := &CQP{after: grace.NewAfter(c.Grace, c.Lock), mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
+	if c.Overtake == nil {
+		c.Overtake = func(end func()) { end() }
+	}
+	q := &CQP{overtake: c.Overtake, after: grace.NewAfter(c.Grace, c.Lock), mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
 	q.drop()
 	return q
 }
@@ -162,7 +171,6 @@ func (c *CQP) Registers() []reg.Row {
 		{Name: "GLPE_CPUSTATUS1", Offset: 0x50BA60, Reset: cpuReady, Access: reg.RO, Domain: reg.CORER, Source: "icrdma_hw.h:GLPE_CPUSTATUS1; ctrl.c:irdma_wait_pe_ready"},
 		{Name: "GLPE_CPUSTATUS2", Offset: 0x50BA64, Reset: cpuReady, Access: reg.RO, Domain: reg.CORER, Source: "icrdma_hw.h:GLPE_CPUSTATUS2; ctrl.c:irdma_wait_pe_ready"},
 		{Name: "GLPE_CRITERR", Offset: 0x534000, Access: reg.RO, Source: "icrdma_hw.h:GLPE_CRITERR"},
-		{Name: "VSIQF_PE_CTL1", Offset: 0x414000, N: 768, Stride: 4, Domain: reg.CORER, Source: "icrdma_hw.h:VSIQF_PE_CTL1"},
 	}
 }
 
@@ -269,13 +277,19 @@ func (c *CQP) create(addr uint64) error {
 func (c *CQP) destroy() {
 	if l := c.leaks(); l != (Leaked{}) {
 		c.emit(l)
+		c.overtake(c.dropAll)
+	} else {
+		c.dropAll()
 	}
+	c.emit(Destroyed{})
+}
+
+func (c *CQP) dropAll() {
 	c.drop()
 	c.qps.Reset(reg.PFR)
 	c.mrs.Reset(reg.PFR)
 	c.queues.Reset(reg.PFR)
 	c.hmc.Reset(reg.PFR)
-	c.emit(Destroyed{})
 }
 
 // doorbell is a write of PFPE_CQPDB.

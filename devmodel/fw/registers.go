@@ -20,8 +20,19 @@ func (f *Firmware) Registers() []reg.Row {
 			Cells: &f.link.pauseQuanta, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
 		reg.Row{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER", Offset: 0x001e3800, N: pauseTimers, Stride: 32, Reset: 0x7fff, Mask: 0xffff, Domain: reg.GLOBR,
 			Cells: &f.link.pauseRefresh, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
+		// No driver writes it: it says what the VSI's context says.
+		reg.Row{Name: "VSIQF_PE_CTL1", Offset: 0x00414000, N: NumVSIs, Stride: 4, Access: reg.RO, Read: f.readPEControl, Source: "icrdma_hw.h:VSIQF_PE_CTL1", Inferred: true,
+			Fields: []reg.Field{{Name: "PE_FLTENA", Hi: 0, Lo: 0}}},
 	)
 	return append(rows, plainRegisters...)
+}
+
+// readPEControl is bit PE_FLTR_EN of the VSI's context.
+func (f *Firmware) readPEControl(n int) uint32 {
+	if v := f.sw.vsis[uint16(n)]; v != nil && v.ctx.RDMAFilter() {
+		return 1
+	}
+	return 0
 }
 
 // arqResized forgets what waits for a receive queue that is switched off.

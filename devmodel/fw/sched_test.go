@@ -43,16 +43,17 @@ func (l *fakeLAN) Steer(s *lan.Steering)    { l.steering, l.steers = s, l.steers
 
 // bench is a firmware with commands sent straight to its table.
 type bench struct {
-	t   *testing.T
-	f   *Firmware
-	mem oneBuffer
-	lan fakeLAN
+	t    *testing.T
+	f    *Firmware
+	regs *reg.Space
+	mem  oneBuffer
+	lan  fakeLAN
 }
 
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, lan: fakeLAN{on: map[uint16][22]byte{}, refuse: map[uint16]error{}}}
 	b.f = New(Config{Mem: &b.mem, LAN: &b.lan})
-	reg.NewSpace(8<<20, nil, b.f.Registers())
+	b.regs = reg.NewSpace(8<<20, nil, b.f.Registers())
 	return b
 }
 

@@ -38,6 +38,8 @@ func (b *bench) addVSI() uint16 {
 
 func named(n uint16, more ...byte) []byte { return append(u16(n|1<<15), more...) }
 
+const peControl = 0x414000 // VSIQF_PE_CTL1
+
 func TestVSIAddUpdateFree(t *testing.T) {
 	b := newBench(t)
 	p, out := b.must(0x0210, pfVSI, pfContext())
@@ -78,7 +80,14 @@ func TestVSIAddUpdateFree(t *testing.T) {
 		t.Error("the other VSI was updated too")
 	}
 
+	if on, off := b.regs.Read32(peControl+4*uint32(n)), b.regs.Read32(peControl+8); on != 1 || off != 0 {
+		t.Errorf("VSIQF_PE_CTL1 reads %d, that of the other VSI %d", on, off)
+	}
+
 	b.must(0x0213, named(n), nil)
+	if on := b.regs.Read32(peControl + 4*uint32(n)); on != 0 {
+		t.Errorf("VSIQF_PE_CTL1 of no VSI reads %d", on)
+	}
 	if _, ok := b.f.VSI(n); ok {
 		t.Error("VSI is still there")
 	}
