@@ -36,7 +36,7 @@ var resets = []struct {
 // known of hardware and not by the table.
 var witnesses = map[string]reg.Domain{
 	"QRX_CTRL(3)": reg.PFR, "PF_MBX_ATQLEN": reg.PFR, "PF_MBX_ARQLEN": reg.PFR, "PF_SB_ATQLEN": reg.PFR, "PF_SB_ARQLEN": reg.PFR,
-	"PF_FW_ATQLEN": reg.PFR, "PFPE_CCQPHIGH": reg.PFR, "VSIQF_FD_CNT(5)": reg.PFR, "PFINT_OICR_ENA": reg.PFR, "GLINT_DYN_CTL(4)": reg.PFR,
+	"PF_FW_ATQLEN": reg.PFR, "PFPE_CCQPHIGH": reg.PFR, "PFINT_OICR_ENA": reg.PFR, "GLINT_DYN_CTL(4)": reg.PFR,
 	"QRX_CONTEXT(0,7)": reg.CORER, "QRX_TAIL(3)": reg.CORER, "QRXFLXP_CNTXT(9)": reg.CORER, "QTX_COMM_DBELL(5)": reg.CORER,
 	"PFQF_FD_ENA": reg.CORER, "PFGEN_CTRL": reg.CORER,
 	"PFPM_APM": reg.POR, "PFPM_WUFC": reg.POR,
@@ -339,32 +339,6 @@ func TestFunctionResetWaitsForTheDataPath(t *testing.T) {
 	}
 	end()
 	c.until("PFSWR is 0", func() bool { return c.rd(pfgenCtrl) == 0 })
-}
-
-// What a step finds is the driver's fault again as soon as the steps are over
-// that were under way at the end of what they used.
-func TestOvertake(t *testing.T) {
-	c := newCard(t)
-	overtake := func(end func()) (after bool) {
-		c.Device.mu.Lock()
-		defer c.Device.mu.Unlock()
-		c.overtake(func() {
-			if !c.system.stragglers.Load() {
-				t.Error("something ends with the steps not overtaken")
-			}
-			end()
-		})
-		return c.system.stragglers.Load()
-	}
-	if overtake(func() {}) || c.system.leaving.Parked() {
-		t.Error("a quiet data path has stragglers")
-	}
-	var end func()
-	if !overtake(func() { end = c.busy() }) {
-		t.Error("no stragglers during a step")
-	}
-	end()
-	c.until("no stragglers", func() bool { return !c.system.stragglers.Load() })
 }
 
 // A global reset ends when the data path is done, too.

@@ -20,11 +20,26 @@ func (f *Firmware) Registers() []reg.Row {
 			Cells: &f.link.pauseQuanta, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
 		reg.Row{Name: "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER", Offset: 0x001e3800, N: pauseTimers, Stride: 32, Reset: 0x7fff, Mask: 0xffff, Domain: reg.GLOBR,
 			Cells: &f.link.pauseRefresh, Source: "ice_common.c:ice_fill_tx_timer_and_fc_thresh", Inferred: true},
+		reg.Row{Name: "VSIQF_FD_SIZE", Offset: 0x00462000, N: NumVSIs, Stride: 4, Access: reg.RO, Read: f.flowFilters, Source: hwHeader, Inferred: true,
+			Fields: []reg.Field{{Name: "FD_BSIZE", Hi: 29, Lo: 16}, {Name: "FD_GSIZE", Hi: 13, Lo: 0}}},
+		reg.Row{Name: "VSIQF_FD_CNT", Offset: 0x00464000, N: NumVSIs, Stride: 4, Access: reg.RO, Read: f.flowFilters, Source: "ice_ethtool_fdir.c:ice_fdir_num_avail_fltr", Inferred: true,
+			Fields: []reg.Field{{Name: "FD_BCNT", Hi: 29, Lo: 16}, {Name: "FD_GCNT", Hi: 13, Lo: 0}}},
 		// No driver writes it: it says what the VSI's context says.
 		reg.Row{Name: "VSIQF_PE_CTL1", Offset: 0x00414000, N: NumVSIs, Stride: 4, Access: reg.RO, Read: f.readPEControl, Source: "icrdma_hw.h:VSIQF_PE_CTL1", Inferred: true,
 			Fields: []reg.Field{{Name: "PE_FLTENA", Hi: 0, Lo: 0}}},
 	)
 	return append(rows, plainRegisters...)
+}
+
+// flowFilters is how many filters a VSI may have, and how many of them are
+// taken: all. The driver takes one from the other in 16 bits.
+func (f *Firmware) flowFilters(n int) uint32 {
+	v := f.sw.vsis[uint16(n)]
+	if v == nil || !v.ctx.FlowDirector() {
+		return 0
+	}
+	dedicated, shared := v.ctx.FlowFilters()
+	return uint32(shared&0x3FFF)<<16 | uint32(dedicated&0x3FFF)
 }
 
 // readPEControl is bit PE_FLTR_EN of the VSI's context.
@@ -77,12 +92,13 @@ var plainRegisters = []reg.Row{
 	{Name: "PFQF_FD_ENA", Offset: 0x0043a000, Mask: 1, Domain: reg.CORER, Source: "ice_common.c:ice_init_hw"},
 	{Name: "PFQF_FD_SIZE", Offset: 0x00460100, Access: reg.RO, Source: "ice_main.c:ice_rebuild"},
 	// Guaranteed and best-effort filters. Not zero: a function with none is
-	// left half set up (ice_lib.c:ice_vsi_alloc).
-	{Name: "GLQF_FD_SIZE", Offset: 0x00460010, Reset: 1024<<16 | 1024, Access: reg.RO, Domain: reg.CORER, Source: "ice_common.c:ice_parse_fdir_func_caps",
+	// left half set up (ice_lib.c:ice_vsi_alloc). But all are taken, here and
+	// in VSIQF_FD_CNT, as nothing filters flows: the driver refuses to add any
+	// (ice_ethtool_fdir.c:ice_fdir_num_avail_fltr).
+	{Name: "GLQF_FD_SIZE", Offset: 0x00460010, Reset: maxFDEntries<<16 | maxFDEntries, Access: reg.RO, Domain: reg.CORER, Source: "ice_common.c:ice_parse_fdir_func_caps",
 		Fields: []reg.Field{{Name: "FD_BSIZE", Hi: 30, Lo: 16}, {Name: "FD_GSIZE", Hi: 14, Lo: 0}}},
-	{Name: "GLQF_FD_CNT", Offset: 0x00460018, Access: reg.RO, Domain: reg.CORER, Source: hwHeader},
-	{Name: "VSIQF_FD_SIZE", Offset: 0x00462000, N: NumVSIs, Stride: 4, Source: hwHeader},
-	{Name: "VSIQF_FD_CNT", Offset: 0x00464000, N: NumVSIs, Stride: 4, Source: hwHeader},
+	{Name: "GLQF_FD_CNT", Offset: 0x00460018, Reset: maxFDEntries<<16 | maxFDEntries, Access: reg.RO, Domain: reg.CORER, Source: "ice_ethtool_fdir.c:ice_fdir_num_avail_fltr", Inferred: true,
+		Fields: []reg.Field{{Name: "FD_BCNT", Hi: 30, Lo: 16}, {Name: "FD_GCNT", Hi: 14, Lo: 0}}},
 
 	{Name: "GLQF_HSYMM", Offset: 0x0040f000, N: 128, Stride: 4, M: 6, Stride2: 512, Domain: reg.CORER, Source: "ice_flow.c:ice_rss_config_xor"},
 	{Name: "GLQF_HMASK", Offset: 0x0040fc00, N: 32, Stride: 4, Domain: reg.CORER, Source: "ice_flex_pipe.c:ice_write_prof_mask_reg",

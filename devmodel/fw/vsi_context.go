@@ -139,5 +139,10 @@ func (c *VSIContext) RSSHash() uint8 { return c[78] >> 6 }
 // RDMAFilter is q_opt_flags PE_FLTR_EN: RoCE frames go to the protocol engine.
 func (c *VSIContext) RDMAFilter() bool { return c.bit(80, 0) }
 
+// FlowFilters are max_fd_fltr_dedicated and max_fd_fltr_shared.
+func (c *VSIContext) FlowFilters() (dedicated, shared uint16) {
+	return le.Uint16(c[92:]), le.Uint16(c[94:])
+}
+
 // FlowDirector is fd_options ENABLE.
 func (c *VSIContext) FlowDirector() bool { return c.bit(90, 0) }

@@ -242,3 +242,28 @@ func TestVSIContextFields(t *testing.T) {
 		}
 	}
 }
+
+// No flow filter can be had: what ice_fdir_num_avail_fltr computes is 0.
+func TestNoFlowFilters(t *testing.T) {
+	b := newBench(t)
+	size := b.regs.Read32(0x460010)
+	guaranteed, bestEffort := uint16(size&0x7FFF), uint16(size>>16&0x7FFF)
+	if guaranteed == 0 || bestEffort == 0 {
+		t.Fatalf("GLQF_FD_SIZE reads %#x", size)
+	}
+	c := pfContext()
+	copy(c[92:], u16(guaranteed, bestEffort))
+	p, _ := b.must(0x0210, pfVSI, c)
+	n := uint32(get16(p, 0))
+	guaranteed -= uint16(b.regs.Read32(0x464000+4*n) & 0x3FFF)
+	bestEffort -= uint16(b.regs.Read32(0x460018) >> 16 & 0x7FFF)
+	if guaranteed+bestEffort != 0 || guaranteed != 0 {
+		t.Errorf("%d and %d filters are free", guaranteed, bestEffort)
+	}
+	if got := b.regs.Read32(0x462000 + 4*n); got != size {
+		t.Errorf("VSIQF_FD_SIZE reads %#x, want %#x", got, size)
+	}
+	if got := b.regs.Read32(0x464000 + 4*(n+1)); got != 0 {
+		t.Errorf("VSIQF_FD_CNT of no VSI reads %#x", got)
+	}
+}
