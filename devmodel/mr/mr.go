@@ -205,9 +205,14 @@ func (t *Table) slot(index uint32) uint32 {
 // waits for grace.
 func (t *Table) Reset(reg.Domain) {
 	for i := range t.entries {
-		t.entries[i].Store(nil)
+		if t.count.Load() == 0 {
+			return // a driver may reset again and again
+		}
+		if t.entries[i].Load() != nil { // few are: a load is far cheaper
+			t.entries[i].Store(nil)
+			t.count.Add(-1)
+		}
 	}
-	t.count.Store(0)
 }
 
 // Len is the number of STags that are not free.

@@ -335,6 +335,9 @@ func TestTable(t *testing.T) {
 		t.Errorf("second deallocation: %v", err)
 	}
 	b.register(good)
+	last := good
+	last.Index = regions - 1
+	b.register(last)
 	b.table.Reset(reg.PFR)
 	if len(b.table.Entries()) != 0 || b.table.Len() != 0 {
 		t.Error("entries after a reset")
