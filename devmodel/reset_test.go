@@ -341,6 +341,32 @@ func TestFunctionResetWaitsForTheDataPath(t *testing.T) {
 	c.until("PFSWR is 0", func() bool { return c.rd(pfgenCtrl) == 0 })
 }
 
+// What a step finds is the driver's fault again as soon as the steps are over
+// that were under way at the end of what they used.
+func TestOvertake(t *testing.T) {
+	c := newCard(t)
+	overtake := func(end func()) (after bool) {
+		c.Device.mu.Lock()
+		defer c.Device.mu.Unlock()
+		c.overtake(func() {
+			if !c.system.stragglers.Load() {
+				t.Error("something ends with the steps not overtaken")
+			}
+			end()
+		})
+		return c.system.stragglers.Load()
+	}
+	if overtake(func() {}) || c.system.leaving.Parked() {
+		t.Error("a quiet data path has stragglers")
+	}
+	var end func()
+	if !overtake(func() { end = c.busy() }) {
+		t.Error("no stragglers during a step")
+	}
+	end()
+	c.until("no stragglers", func() bool { return !c.system.stragglers.Load() })
+}
+
 // A global reset ends when the data path is done, too.
 func TestGlobalResetWaitsForTheDataPath(t *testing.T) {
 	clock := &engine.ManualClock{}

@@ -143,16 +143,13 @@ func (d *Device) reset(dom reg.Domain) {
 		d.system.orphans.Store(false)
 	}
 	d.unsettled = true
-	d.overtake()
-	d.rdma.Reset(dom)
-	d.lan.Reset(dom)
-	d.fw.Reset(dom)
-	d.irqs.Reset(dom)
-	d.regs.Reset(dom)
-	if s := &d.system; s.leaving.Quiet() {
-		s.leaving.Drop()
-		s.stragglers.Store(false)
-	}
+	d.overtake(func() {
+		d.rdma.Reset(dom)
+		d.lan.Reset(dom)
+		d.fw.Reset(dom)
+		d.irqs.Reset(dom)
+		d.regs.Reset(dom)
+	})
 	d.emit(Reset{dom})
 }
 
@@ -166,12 +163,18 @@ func (d *Device) powerOn() {
 	}
 }
 
-// overtake is to be called before anything is ended that the data path may be
-// using: until its steps are over, what they find is nobody's fault.
-func (d *Device) overtake() {
+// overtake calls end, which ends what the data path may be using: until its steps
+// are over, what they find is nobody's fault.
+func (d *Device) overtake(end func()) {
 	s := &d.system
 	s.stragglers.Store(true)
-	s.leaving.Park(func() { s.stragglers.Store(false) }) // when the lock is free, at the earliest
+	end()
+	if s.leaving.Quiet() {
+		s.leaving.Drop()
+		s.stragglers.Store(false)
+		return
+	}
+	s.leaving.Park(func() { s.stragglers.Store(false) })
 }
 
 // rdmaCause raises causes of the protocol engine, but for what a step finds that
@@ -306,9 +309,6 @@ func (d *Device) judge(event any) any {
 		default:
 			return Orphan{event}
 		}
-	}
-	if _, ok := event.(cqp.Leaked); ok { // all of it ends now
-		d.overtake()
 	}
 	if !d.system.orphans.Load() {
 		return event

@@ -148,10 +148,29 @@ func TestFlushOfPostedReceives(t *testing.T) {
 	}
 }
 
+// What the driver has not ended ends inside Overtake, as steps of the data path
+// may still be using it.
 func TestLeakIsReported(t *testing.T) {
-	g := New(t, hmc.Profile{})
+	var g *Guest
+	var during []int // QPs before and after
+	g = New(t, hmc.Profile{}, func(c *rdma.Config) {
+		c.Overtake = func(end func()) {
+			during = append(during, len(g.Engine.Snapshot().QPs))
+			end()
+			during = append(during, len(g.Engine.Snapshot().QPs))
+		}
+	})
+	g.CreateCQP(10)
+	g.DestroyCQP()
+	if len(during) != 0 {
+		t.Error("overtakes the data path with nothing alive")
+	}
+	g.Rewind()
 	g.Boot(Kernel73, 2)
 	g.DestroyCQP()
+	if diff := cmp.Diff([]int{1, 0}, during); diff != "" {
+		t.Errorf("QPs before and after:\n%s", diff)
+	}
 	want := cqp.Leaked{QPs: 1, CQs: 2, CEQs: 2, AEQs: 1, WorkNodes: 3, SDs: 3}
 	if diff := cmp.Diff([]any{want}, g.Findings()); diff != "" {
 		t.Error(diff)

@@ -53,6 +53,10 @@ type Config struct {
 	Grace grace.Source // tells when the data path is done; nil: that of Engine
 	Lock  sync.Locker  // the control lock
 
+	// Overtake calls end, which ends objects that the driver has not: steps of
+	// the data path may still be using them. nil: it just calls.
+	Overtake func(end func())
+
 	Profile hmc.Profile // zero value: hmc.SmallGuest
 }
 
@@ -80,7 +84,7 @@ func New(c Config) *Engine {
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Payload: c.Payload, MayDMA: c.MayDMA, Buffers: e.hmc, Regions: e.mrs,
 		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Timing: c.Timing, Emit: c.Emit})
 	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs,
-		Grace: c.Grace, Lock: c.Lock})
+		Grace: c.Grace, Lock: c.Lock, Overtake: c.Overtake})
 	return e
 }
 
