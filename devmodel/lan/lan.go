@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lan is the Ethernet side of the function as far as binding the
-// driver needs it: receive queues that can be enabled and disabled, transmit
-// queues that fetch, count and complete frames, and the statistics registers.
+// Package lan is the Ethernet side of the function: transmit queues with their
+// offloads, the switch between VSIs and wire as rules decide, receive queues
+// with hash, checksum status and stripped tags, and the statistics registers.
 //
-// No wire is attached: frames leave the port for a segment without other
-// stations, so none arrives either. What only a receiver could notice
-// (checksum and VLAN insertion) is therefore not computed, and frames to be
-// cut up by the device (TSO) are refused with an event, never silently sent.
+// A frame goes from the sender's memory to the receiver's in one step of the
+// sender's queue: through the switch and, by Config.Wire and LAN.Receive, over
+// the wire. A receiver without descriptors drops, nothing waits for it.
 //
 // Contract and traps:
 //   - Registers and queue control run under the device's control lock and wait
@@ -21,9 +20,14 @@
 //   - Head and tail of a transmit queue are 0 after it is added, whatever
 //     its doorbell register last held.
 //   - QRX_TAIL is written before QRX_CTRL enables the queue and stays.
+//   - Lock order: control lock, receive queue, whatever raises interrupts. A
+//     transmit queue is its task; no lock is held while a frame leaves.
+//   - A queue that meets a descriptor it cannot execute stops, and the card
+//     tells (malicious driver detection): until it is disabled it does nothing.
 package lan
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
@@ -34,6 +38,10 @@ import (
 // Queues is the number of queue pairs the function offers; it equals
 // capabilities 0x41 and 0x42 that firmware reports.
 const Queues = 64
+
+// rxRegisters is the size of the register arrays of receive queues
+// (ice_hw_autogen.h).
+const rxRegisters = 2048
 
 // Memory is guest memory as the unit needs it.
 type Memory interface {
@@ -67,11 +75,13 @@ type Config struct {
 type LAN struct {
 	cfg Config
 	tx  [Queues]txQueue
+	rx  [Queues]rxQueue
 
-	steering atomic.Pointer[Steering]
+	steering atomic.Pointer[steering]
+	mdet     [mdets]mdet
 
-	rxCtrl, rxContext, rxTail, txBell reg.Cells
-	stats                             statistics
+	rxCtrl, rxContext, rxTail, rxFlex, txBell reg.Cells
+	stats                                     statistics
 }
 
 // New makes the unit.
@@ -89,6 +99,9 @@ func New(c Config) *LAN {
 		c.Malicious = func() {}
 	}
 	l := &LAN{cfg: c}
+	for i := range l.rx {
+		l.rx[i].lan, l.rx[i].id = l, i
+	}
 	for i := range l.tx {
 		l.tx[i].lan, l.tx[i].id = l, i
 		l.tx[i].task.Init(c.Engine, &l.tx[i], uint32(i))
@@ -100,27 +113,21 @@ func New(c Config) *LAN {
 func (l *LAN) Registers() []reg.Row {
 	const src = "ice_hw_autogen.h"
 	rows := []reg.Row{
-		{Name: "QRX_CTRL", Offset: 0x00120000, N: 2048, Stride: 4, Mask: qenaReq, Cells: &l.rxCtrl, Write: l.writeRxCtrl,
+		{Name: "QRX_CTRL", Offset: 0x00120000, N: rxRegisters, Stride: 4, Mask: qenaReq, Cells: &l.rxCtrl, Write: l.writeRxCtrl,
 			Fields: []reg.Field{{Name: "QENA_REQ", Hi: 0, Lo: 0}, {Name: "QENA_STAT", Hi: 2, Lo: 2}},
 			Source: src + "; ice_base.c:ice_vsi_ctrl_one_rx_ring"},
-		{Name: "QRX_CONTEXT", Offset: 0x00280000, N: 8, Stride: 0x2000, M: 2048, Stride2: 4, Domain: reg.CORER, Cells: &l.rxContext,
+		{Name: "QRX_CONTEXT", Offset: 0x00280000, N: 8, Stride: 0x2000, M: rxRegisters, Stride2: 4, Domain: reg.CORER, Cells: &l.rxContext,
 			Source: src + "; ice_common.c:ice_write_rxq_ctx"},
-		{Name: "QRX_TAIL", Offset: 0x00290000, N: 2048, Stride: 4, Domain: reg.CORER, Mask: 0x1fff, Cells: &l.rxTail, Source: src + "; ice_txrx_lib.c:ice_release_rx_desc"},
-		{Name: "QRXFLXP_CNTXT", Offset: 0x00480000, N: 2048, Stride: 4, Domain: reg.CORER,
+		{Name: "QRX_TAIL", Offset: 0x00290000, N: rxRegisters, Stride: 4, Domain: reg.CORER, Mask: 0x1fff, Cells: &l.rxTail, Source: src + "; ice_txrx_lib.c:ice_release_rx_desc"},
+		{Name: "QRXFLXP_CNTXT", Offset: 0x00480000, N: rxRegisters, Stride: 4, Domain: reg.CORER, Cells: &l.rxFlex,
 			Fields: []reg.Field{{Name: "RXDID_IDX", Hi: 5, Lo: 0}, {Name: "RXDID_PRIO", Hi: 10, Lo: 8}, {Name: "TS", Hi: 11, Lo: 11}},
 			Source: src + "; ice_lib.c:ice_write_qrxflxp_cntxt"},
 		{Name: "QTX_COMM_DBELL", Offset: 0x002C0000, N: 16384, Stride: 4, Domain: reg.CORER, Cells: &l.txBell, Write: l.writeTxBell, Source: src + "; ice_txrx.c:ice_tx_map"},
 		{Name: "QTX_COMM_HEAD", Offset: 0x000E0000, N: 16384, Stride: 4, Access: reg.RO, Read: l.readTxHead,
 			Fields: []reg.Field{{Name: "HEAD", Hi: 12, Lo: 0}}, Source: src + "; ice_main.c:ice_tx_timeout"},
 		{Name: "GL_MDCK_TX_TDPU", Offset: 0x00049348, Domain: reg.CORER, Source: src + "; ice_main.c:ice_ena_misc_vector"},
-		{Name: "GL_MDET_TX_PQM", Offset: 0x002D2E00, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
-		{Name: "GL_MDET_TX_TCLAN", Offset: 0x000FC068, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
-		{Name: "GL_MDET_RX", Offset: 0x00294C00, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
-		{Name: "PF_MDET_TX_PQM", Offset: 0x002D2C80, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
-		{Name: "PF_MDET_TX_TCLAN", Offset: 0x000FC000, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
-		{Name: "PF_MDET_RX", Offset: 0x00294280, Domain: reg.CORER, Access: reg.W1C, Source: src + "; ice_main.c:ice_handle_mdd_event"},
 	}
-	return append(rows, l.stats.registers()...)
+	return append(append(rows, l.mdetRegisters()...), l.stats.registers()...)
 }
 
 // Reset stops every queue; statistics survive the function resets.
@@ -136,6 +143,9 @@ func (l *LAN) ResetQueues() {
 	for q := range l.tx {
 		l.DisableTxQueue(uint16(q))
 	}
+	for q := range l.rx {
+		l.rx[q].disable()
+	}
 	for q := 0; q < l.rxCtrl.Len(); q++ {
 		l.rxCtrl.Set(q, 0)
 	}
@@ -148,18 +158,40 @@ const (
 )
 
 // writeRxCtrl lets the state follow the request at once: the driver polls it
-// for about a millisecond. Nothing arrives, so nothing is in flight.
+// for about a millisecond. It waits for the frame that is being placed, if one
+// is, so that a queue that reads disabled does no DMA.
 func (l *LAN) writeRxCtrl(q int, v uint32) {
-	if q >= Queues && v&qenaReq != 0 {
-		l.cfg.Emit(BadQueue{Queue: q, Rx: true})
+	want, is := v&qenaReq != 0, l.rxCtrl.Get(q)&qenaStat != 0
+	if q >= Queues {
+		if want {
+			l.cfg.Emit(BadQueue{Queue: q, Rx: true})
+		}
 		l.rxCtrl.Set(q, 0)
 		return
 	}
-	c := l.rxCtrl.Get(q) &^ qenaStat
-	if c&qenaReq != 0 {
-		c |= qenaStat
+	switch {
+	case want && !is:
+		if err := l.enableRx(q); err != nil {
+			l.bad(mdetRx, q, BadRxContext{q, err.Error()})
+			l.rxCtrl.Set(q, qenaReq)
+			return
+		}
+		l.rxCtrl.Set(q, qenaReq|qenaStat)
+	case want:
+		l.rxCtrl.Set(q, qenaReq|qenaStat)
+	default:
+		l.rx[q].disable()
+		l.rxCtrl.Set(q, 0)
 	}
-	l.rxCtrl.Set(q, c)
+}
+
+// enableRx loads the context of receive queue q from its registers.
+func (l *LAN) enableRx(q int) error {
+	var c rxContext
+	for i := range len(c) / 4 {
+		binary.LittleEndian.PutUint32(c[4*i:], l.rxContext.Get(i*rxRegisters+q))
+	}
+	return l.rx[q].enable(c, uint8(l.rxFlex.Get(q)&0x3f))
 }
 
 // BadQueue is the event of using a queue that the function does not have or

@@ -66,6 +66,10 @@ type fixture struct {
 }
 
 const (
+	cmdEOP = 1 << bitEOP
+	cmdRS  = 1 << bitRS
+	ctxTSO = 1 << bitTSO
+
 	ring   = 0x1000
 	ringN  = 32
 	frames = 0x8000
@@ -94,6 +98,7 @@ func testContext(base uint64, n uint64) (c [22]byte) {
 	set(0, base>>7)
 	set(80, theVSI)
 	set(135, n)
+	set(152, 1)
 	return c
 }
 
@@ -217,6 +222,13 @@ func TestHostileTransmit(t *testing.T) {
 
 func TestReceiveEnableHandshake(t *testing.T) {
 	f := newFixture(t)
+	f.Write32(0x120000, qenaReq)
+	if got := f.Read32(0x120000); got != qenaReq {
+		t.Errorf("QRX_CTRL(0) = %#x without a context", got)
+	}
+	t.Log(<-f.bad)
+	f.Write32(0x120000, 0)
+	f.rxContext(0, rxConfig{base: 0x20000, n: 512, dbuf: 2048, max: 9728})
 	f.Write32(0x290000, 248) // the tail comes before the enable
 	f.Write32(0x120000, qenaReq)
 	if got := f.Read32(0x120000); got != qenaReq|qenaStat {
@@ -240,6 +252,7 @@ func TestResetStopsQueuesAndKeepsStatistics(t *testing.T) {
 	f.post(0, frames, 60, cmdEOP|cmdRS)
 	f.Write32(0x2C0000+4, 1)
 	<-f.done
+	f.rxContext(0, rxConfig{base: 0x20000, n: 512, dbuf: 2048, max: 9728})
 	f.Write32(0x120000, qenaReq)
 	f.LAN.Reset(reg.PFR)
 	f.Space.Reset(reg.PFR)

@@ -3,34 +3,15 @@
 package lan
 
 import (
+	"fmt"
 	"sync/atomic"
 
+	"github.com/vrnic/vrnic/devmodel/frame"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
 // vsis is the number of VSI counters (ice_hw_autogen.h, GLV_*_MAX_INDEX).
 const vsis = 768
-
-// classes of a destination address.
-const (
-	unicast = iota
-	multicast
-	broadcast
-)
-
-func class(frame []byte) int {
-	all := true
-	for _, b := range frame[:6] {
-		all = all && b == 0xff
-	}
-	switch {
-	case all:
-		return broadcast
-	case frame[0]&1 != 0:
-		return multicast
-	}
-	return unicast
-}
 
 // fcsLen is counted in the port's octets.
 const fcsLen = 4
@@ -38,64 +19,109 @@ const fcsLen = 4
 // sizeBins are the upper limits, FCS included, of GLPRT_PTC64 and onwards.
 var sizeBins = [...]int{64, 127, 255, 511, 1023, 1522, 9522}
 
-// statistics are the counters that something is counted in. They are free
-// running; the driver takes differences modulo 2^40 or 2^32.
-type statistics struct {
-	portOctets  atomic.Uint64
-	rxOctets    atomic.Uint64
-	portPackets [3]atomic.Uint64
-	portSizes   [len(sizeBins)]atomic.Uint64
-	vsiOctets   [vsis]atomic.Uint64
-	vsiPackets  [3][vsis]atomic.Uint64
-	vsiErrors   [vsis]atomic.Uint64
+// portSide are the counters of one direction of the port.
+type portSide struct {
+	octets  atomic.Uint64
+	packets [3]atomic.Uint64 // by class of destination address
+	sizes   [len(sizeBins)]atomic.Uint64
 }
 
-// sent counts one frame, given without padding and FCS.
-func (s *statistics) sent(vsi int, frame []byte) {
-	n := max(len(frame), minFrame) + fcsLen
-	s.portOctets.Add(uint64(n))
-	s.portPackets[class(frame)].Add(1)
+// count counts a frame of n bytes, FCS included, on the wire.
+func (p *portSide) count(f []byte, n int) {
+	p.octets.Add(uint64(n))
+	p.packets[frame.Class(f)].Add(1)
 	for i, limit := range sizeBins {
 		if n <= limit || i == len(sizeBins)-1 {
-			s.portSizes[i].Add(1)
+			p.sizes[i].Add(1)
 			break
 		}
 	}
-	if vsi < vsis {
-		s.vsiOctets[vsi].Add(uint64(len(frame)))
-		s.vsiPackets[class(frame)][vsi].Add(1)
+}
+
+// vsiSide are the counters of one direction of all VSIs.
+type vsiSide struct {
+	octets  [vsis]atomic.Uint64
+	packets [3][vsis]atomic.Uint64
+}
+
+func (v *vsiSide) count(n uint16, f []byte) {
+	if n < vsis {
+		v.octets[n].Add(uint64(len(f)))
+		v.packets[frame.Class(f)][n].Add(1)
 	}
 }
 
-// received counts one frame at the port.
-func (s *statistics) received(frame []byte) {
-	if len(frame) < 14 {
+// statistics are the counters that something is counted in. They are free
+// running; the driver takes differences modulo 2^40 or 2^32.
+type statistics struct {
+	port struct{ rx, tx portSide }
+	vsi  struct {
+		rx, tx         vsiSide
+		txErrors       [vsis]atomic.Uint64
+		rxNoDescriptor [vsis]atomic.Uint64
+	}
+	linkDown              atomic.Uint64 // GLPRT_TDOLD
+	rxDropped             atomic.Uint64 // PRTRPB_RDPC
+	rxUndersize           atomic.Uint64
+	rxOversize            atomic.Uint64
+	rxPauseOn, rxPauseOff atomic.Uint64
+}
+
+// all visits every counter.
+func (s *statistics) all(do func(*atomic.Uint64)) {
+	list := func(c []atomic.Uint64) {
+		for i := range c {
+			do(&c[i])
+		}
+	}
+	for _, p := range []*portSide{&s.port.rx, &s.port.tx} {
+		do(&p.octets)
+		list(p.packets[:])
+		list(p.sizes[:])
+	}
+	for _, v := range []*vsiSide{&s.vsi.rx, &s.vsi.tx} {
+		list(v.octets[:])
+		for c := range v.packets {
+			list(v.packets[c][:])
+		}
+	}
+	list(s.vsi.txErrors[:])
+	list(s.vsi.rxNoDescriptor[:])
+	for _, c := range []*atomic.Uint64{&s.linkDown, &s.rxDropped, &s.rxUndersize, &s.rxOversize, &s.rxPauseOn, &s.rxPauseOff} {
+		do(c)
+	}
+}
+
+func (s *statistics) clear() { s.all(func(c *atomic.Uint64) { c.Store(0) }) }
+
+// A frame of a VSI is counted without padding and FCS.
+func (s *statistics) vsiTx(vsi uint16, f []byte) { s.vsi.tx.count(vsi, f) }
+func (s *statistics) vsiRx(vsi uint16, f []byte) { s.vsi.rx.count(vsi, f) }
+
+func (s *statistics) txError(vsi uint16) {
+	if vsi < vsis {
+		s.vsi.txErrors[vsi].Add(1)
+	}
+}
+
+// noDescriptors counts a frame for which a VSI's queue had no room.
+func (s *statistics) noDescriptors(vsi uint16) {
+	s.rxDropped.Add(1)
+	if vsi < vsis {
+		s.vsi.rxNoDescriptor[vsi].Add(1)
+	}
+}
+
+// pause counts a received frame of link flow control (IEEE 802.3, annex 31B).
+func (s *statistics) pause(f []byte) {
+	const opPause = 1
+	if f[14] != 0 || f[15] != opPause {
 		return
 	}
-	s.rxOctets.Add(uint64(len(frame) + fcsLen))
-}
-
-func (s *statistics) txError(vsi int) {
-	if vsi < vsis {
-		s.vsiErrors[vsi].Add(1)
-	}
-}
-
-func (s *statistics) clear() {
-	s.portOctets.Store(0)
-	s.rxOctets.Store(0)
-	for i := range s.portPackets {
-		s.portPackets[i].Store(0)
-	}
-	for i := range s.portSizes {
-		s.portSizes[i].Store(0)
-	}
-	for v := range s.vsiOctets {
-		s.vsiOctets[v].Store(0)
-		s.vsiErrors[v].Store(0)
-		for c := range s.vsiPackets {
-			s.vsiPackets[c][v].Store(0)
-		}
+	if f[16]|f[17] == 0 {
+		s.rxPauseOn.Add(1)
+	} else {
+		s.rxPauseOff.Add(1)
 	}
 }
 
@@ -133,49 +159,56 @@ func (s *statistics) registers() []reg.Row {
 		return func(i int) uint64 { return c[i].Load() }
 	}
 	var rows []reg.Row
-	for _, r := range []struct {
-		name  string
-		off   uint32
-		value func(int) uint64
+	for _, side := range []struct {
+		p            *portSide
+		octets       string
+		octetsAt     uint32
+		packets      [3]string
+		packetsAt    [3]uint32
+		sizes        string
+		sizesAt      [len(sizeBins)]uint32
+		v            *vsiSide
+		vsiOctets    string
+		vsiOctetsAt  uint32
+		vsiPackets   [3]string
+		vsiPacketsAt [3]uint32
 	}{
-		{"GLPRT_GORC", 0x00380000, port(&s.rxOctets)}, {"GLPRT_GOTC", 0x00380B40, port(&s.portOctets)},
-		{"GLPRT_UPRC", 0x00381300, nil}, {"GLPRT_MPRC", 0x00381340, nil}, {"GLPRT_BPRC", 0x00381380, nil},
-		{"GLPRT_UPTC", 0x003811C0, port(&s.portPackets[unicast])},
-		{"GLPRT_MPTC", 0x00381200, port(&s.portPackets[multicast])},
-		{"GLPRT_BPTC", 0x00381240, port(&s.portPackets[broadcast])},
-		{"GLPRT_PRC64", 0x00380900, nil}, {"GLPRT_PRC127", 0x00380940, nil}, {"GLPRT_PRC255", 0x00380980, nil},
-		{"GLPRT_PRC511", 0x003809C0, nil}, {"GLPRT_PRC1023", 0x00380A00, nil}, {"GLPRT_PRC1522", 0x00380A40, nil}, {"GLPRT_PRC9522", 0x00380A80, nil},
-		{"GLPRT_PTC64", 0x00380B80, port(&s.portSizes[0])}, {"GLPRT_PTC127", 0x00380BC0, port(&s.portSizes[1])},
-		{"GLPRT_PTC255", 0x00380C00, port(&s.portSizes[2])}, {"GLPRT_PTC511", 0x00380C40, port(&s.portSizes[3])},
-		{"GLPRT_PTC1023", 0x00380C80, port(&s.portSizes[4])}, {"GLPRT_PTC1522", 0x00380CC0, port(&s.portSizes[5])},
-		{"GLPRT_PTC9522", 0x00380D00, port(&s.portSizes[6])},
+		{&s.port.rx, "GLPRT_GORC", 0x00380000, [3]string{"GLPRT_UPRC", "GLPRT_MPRC", "GLPRT_BPRC"}, [3]uint32{0x00381300, 0x00381340, 0x00381380},
+			"GLPRT_PRC", [...]uint32{0x00380900, 0x00380940, 0x00380980, 0x003809C0, 0x00380A00, 0x00380A40, 0x00380A80},
+			&s.vsi.rx, "GLV_GORC", 0x003B0000, [3]string{"GLV_UPRC", "GLV_MPRC", "GLV_BPRC"}, [3]uint32{0x003B2000, 0x003B4000, 0x003B6000}},
+		{&s.port.tx, "GLPRT_GOTC", 0x00380B40, [3]string{"GLPRT_UPTC", "GLPRT_MPTC", "GLPRT_BPTC"}, [3]uint32{0x003811C0, 0x00381200, 0x00381240},
+			"GLPRT_PTC", [...]uint32{0x00380B80, 0x00380BC0, 0x00380C00, 0x00380C40, 0x00380C80, 0x00380CC0, 0x00380D00},
+			&s.vsi.tx, "GLV_GOTC", 0x00300000, [3]string{"GLV_UPTC", "GLV_MPTC", "GLV_BPTC"}, [3]uint32{0x0030A000, 0x0030C000, 0x0030E000}},
 	} {
-		rows = append(rows, wide(r.name, r.off, ports, portSrc, r.value)...)
-	}
-	for _, r := range []struct {
-		name  string
-		off   uint32
-		value func(int) uint64
-	}{
-		{"GLV_GORC", 0x003B0000, nil}, {"GLV_UPRC", 0x003B2000, nil}, {"GLV_MPRC", 0x003B4000, nil}, {"GLV_BPRC", 0x003B6000, nil},
-		{"GLV_GOTC", 0x00300000, vsi(&s.vsiOctets)}, {"GLV_UPTC", 0x0030A000, vsi(&s.vsiPackets[unicast])},
-		{"GLV_MPTC", 0x0030C000, vsi(&s.vsiPackets[multicast])}, {"GLV_BPTC", 0x0030E000, vsi(&s.vsiPackets[broadcast])},
-	} {
-		rows = append(rows, wide(r.name, r.off, vsis, vsiSrc, r.value)...)
+		rows = append(rows, wide(side.octets, side.octetsAt, ports, portSrc, port(&side.p.octets))...)
+		rows = append(rows, wide(side.vsiOctets, side.vsiOctetsAt, vsis, vsiSrc, vsi(&side.v.octets))...)
+		for c := range side.packets {
+			rows = append(rows, wide(side.packets[c], side.packetsAt[c], ports, portSrc, port(&side.p.packets[c]))...)
+			rows = append(rows, wide(side.vsiPackets[c], side.vsiPacketsAt[c], vsis, vsiSrc, vsi(&side.v.packets[c]))...)
+		}
+		for b, limit := range sizeBins {
+			rows = append(rows, wide(fmt.Sprintf("%s%d", side.sizes, limit), side.sizesAt[b], ports, portSrc, port(&side.p.sizes[b]))...)
+		}
 	}
 	rows = append(rows, wide("GLSTAT_FD_CNT0", 0x003A0000, 256, portSrc, nil)...)
-	// 32-bit port counters of errors and pause frames, which a wire without
-	// either never counts.
+	// 32-bit port counters. Frames come without FCS, so those with a wrong one
+	// are never counted; the port sends no pause frames.
 	for _, r := range []struct {
-		name string
-		off  uint32
+		name  string
+		off   uint32
+		value *atomic.Uint64
 	}{
-		{"GLPRT_TDOLD", 0x00381280}, {"GLPRT_CRCERRS", 0x00380100}, {"GLPRT_ILLERRC", 0x003801C0}, {"GLPRT_MLFC", 0x00380040},
-		{"GLPRT_MRFC", 0x00380080}, {"GLPRT_RUC", 0x00380200}, {"GLPRT_RFC", 0x00380AC0}, {"GLPRT_ROC", 0x00380240},
-		{"GLPRT_RJC", 0x00380B00}, {"GLPRT_RLEC", 0x00380140}, {"GLPRT_LXONRXC", 0x00380280}, {"GLPRT_LXOFFRXC", 0x003802C0},
-		{"GLPRT_LXONTXC", 0x00381140}, {"GLPRT_LXOFFTXC", 0x00381180},
+		{"GLPRT_TDOLD", 0x00381280, &s.linkDown}, {"GLPRT_CRCERRS", 0x00380100, nil}, {"GLPRT_ILLERRC", 0x003801C0, nil}, {"GLPRT_MLFC", 0x00380040, nil},
+		{"GLPRT_MRFC", 0x00380080, nil}, {"GLPRT_RUC", 0x00380200, &s.rxUndersize}, {"GLPRT_RFC", 0x00380AC0, nil}, {"GLPRT_ROC", 0x00380240, &s.rxOversize},
+		{"GLPRT_RJC", 0x00380B00, nil}, {"GLPRT_RLEC", 0x00380140, nil}, {"GLPRT_LXONRXC", 0x00380280, &s.rxPauseOn}, {"GLPRT_LXOFFRXC", 0x003802C0, &s.rxPauseOff},
+		{"GLPRT_LXONTXC", 0x00381140, nil}, {"GLPRT_LXOFFTXC", 0x00381180, nil},
 	} {
-		rows = append(rows, reg.Row{Name: r.name, Offset: r.off, N: ports, Stride: 8, Access: reg.RO, Domain: reg.CORER, Source: portSrc})
+		row := reg.Row{Name: r.name, Offset: r.off, N: ports, Stride: 8, Access: reg.RO, Domain: reg.CORER, Source: portSrc}
+		if r.value != nil {
+			value := port(r.value)
+			row.Read = func(i int) uint32 { return uint32(value(i)) }
+		}
+		rows = append(rows, row)
 	}
 	for _, r := range []struct {
 		name string
@@ -186,9 +219,11 @@ func (s *statistics) registers() []reg.Row {
 		rows = append(rows, reg.Row{Name: r.name, Offset: r.off, N: 8, Stride: 64, M: ports, Stride2: 8, Access: reg.RO, Domain: reg.CORER, Source: "ice_hw_autogen.h; ice_dcb_lib.c:ice_update_dcb_stats"})
 	}
 	return append(rows,
-		reg.Row{Name: "PRTRPB_RDPC", Offset: 0x000AC260, Access: reg.RO, Domain: reg.CORER, Source: portSrc},
-		reg.Row{Name: "GLV_RDPC", Offset: 0x00294C04, N: vsis, Stride: 4, Access: reg.RO, Domain: reg.CORER, Source: vsiSrc},
+		reg.Row{Name: "PRTRPB_RDPC", Offset: 0x000AC260, Access: reg.RO, Domain: reg.CORER, Source: portSrc,
+			Read: func(int) uint32 { return uint32(s.rxDropped.Load()) }},
+		reg.Row{Name: "GLV_RDPC", Offset: 0x00294C04, N: vsis, Stride: 4, Access: reg.RO, Domain: reg.CORER, Source: vsiSrc,
+			Read: func(i int) uint32 { return uint32(s.vsi.rxNoDescriptor[i].Load()) }},
 		reg.Row{Name: "GLV_TEPC", Offset: 0x00312000, N: vsis, Stride: 4, Access: reg.RO, Domain: reg.CORER, Source: vsiSrc,
-			Read: func(i int) uint32 { return uint32(s.vsiErrors[i].Load()) }},
+			Read: func(i int) uint32 { return uint32(s.vsi.txErrors[i].Load()) }},
 	)
 }

@@ -144,6 +144,3 @@ const (
 	StripInner
 	StripOuter
 )
-
-// Steer makes s what decides on frames. It does not wait.
-func (l *LAN) Steer(s *Steering) { l.steering.Store(s) }

@@ -3,7 +3,6 @@
 package lan
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"syscall"
@@ -11,53 +10,9 @@ import (
 	"github.com/vrnic/vrnic/devmodel/engine"
 )
 
-// txContext is the 22-byte queue context of ice_aqc_opc_add_txqs
-// (ice_common.c:ice_tlan_ctx_info), little-endian, fields by bit number.
-type txContext [22]byte
-
-// bits returns width bits from bit lsb on.
-func (c *txContext) bits(lsb, width int) uint64 {
-	var v uint64
-	for i := 0; i < width; i++ {
-		b := lsb + i
-		v |= uint64(c[b/8]>>(b%8)&1) << i
-	}
-	return v
-}
-
-func (c *txContext) base() uint64 { return c.bits(0, 57) << 7 } // 128-byte units
-func (c *txContext) srcVSI() int  { return int(c.bits(80, 10)) }
-func (c *txContext) qlen() uint32 { return uint32(c.bits(135, 13)) }
-
-// txDesc is one 16-byte transmit descriptor (ice_lan_tx_rx.h), a local copy.
-type txDesc [16]byte
-
-func (d *txDesc) buffer() uint64 { return binary.LittleEndian.Uint64(d[0:]) }
-func (d *txDesc) word1() uint64  { return binary.LittleEndian.Uint64(d[8:]) }
-func (d *txDesc) dtype() uint64  { return d.word1() & 0xf }
-func (d *txDesc) size() int      { return int(d.word1() >> 34 & 0x3fff) }
-
-// Descriptor types and command bits (ice_lan_tx_rx.h: ICE_TX_DESC_DTYPE_*,
-// ICE_TX_DESC_CMD_*, ICE_TX_CTX_DESC_TSO).
+// A step takes at most burst descriptors, and ends behind the one with which it
+// has read or sent stepBytes.
 const (
-	dtypeData    = 0
-	dtypeContext = 1
-	dtypeFilter  = 8
-	dtypeDone    = 0xf
-
-	cmdEOP   = 1 << 4
-	cmdRS    = 1 << 5
-	cmdDummy = 1 << 8
-	ctxTSO   = 1 << 4
-)
-
-// maxFrame is the MAC's limit without FCS (ice_aqc_opc_set_mac_cfg, 9728).
-const (
-	maxFrame = 9728
-	// minFrame: shorter frames are padded before the wire.
-	minFrame = 60
-	// A step takes at most burst descriptors, and ends behind the one with
-	// which it has read stepBytes.
 	burst     = 64
 	stepBytes = 64 << 10
 )
@@ -74,15 +29,14 @@ type txQueue struct {
 type txRing struct {
 	base    uint64
 	length  uint32
-	vsi     int
+	vsi     uint16
+	tso     bool          // tso_ena
 	tail    atomic.Uint32 // as the driver wrote it
 	head    atomic.Uint32 // moved by steps
 	stopped atomic.Bool   // by a bad descriptor
 
-	// The frame being gathered, in steps; it may span doorbells.
-	frame   []byte
-	tooLong bool
-	tso     bool
+	// The frame being gathered and sent, in steps.
+	out outgoing
 }
 
 // live tells whether the queue runs.
@@ -102,7 +56,7 @@ func (l *LAN) EnableTxQueue(id uint16, context [22]byte) error {
 	if q.ring.Load().live() {
 		return fmt.Errorf("transmit queue %d: %w", id, syscall.EEXIST)
 	}
-	q.ring.Store(&txRing{base: c.base(), length: c.qlen(), vsi: c.srcVSI()})
+	q.ring.Store(&txRing{base: c.base(), length: c.qlen(), vsi: c.srcVSI(), tso: c.tsoEnabled()})
 	return nil
 }
 
@@ -132,10 +86,12 @@ func (l *LAN) writeTxBell(i int, v uint32) {
 	}
 	q := &l.tx[i]
 	switch r := q.ring.Load(); {
-	case !r.live():
+	case r == nil:
 		l.cfg.Emit(BadQueue{Queue: i})
+	case r.stopped.Load(): // told already
 	case v >= r.length:
-		l.cfg.Emit(BadTail{Queue: i, Tail: v, Length: r.length})
+		r.stopped.Store(true)
+		l.bad(mdetTxPQM, i, BadTail{Queue: i, Tail: v, Length: r.length})
 	default:
 		r.tail.Store(v)
 		q.task.Schedule()
@@ -182,39 +138,39 @@ func (q *txQueue) Step(s *engine.Shard) (again bool) {
 // report was completed. A queue that meets a bad descriptor stops, as hardware
 // stops a queue that it finds misprogrammed.
 func (q *txQueue) execute(r *txRing, n int) (done bool) {
-	mem, head, bytes := q.lan.cfg.Mem, r.head.Load(), 0
-	for ; n > 0 && bytes < stepBytes && head != r.tail.Load() && q.ring.Load() == r; n-- {
-		at := r.base + uint64(head)*16
-		var d txDesc
-		if err := mem.Read(at, d[:]); err != nil {
-			q.stop(r, d, err.Error())
-			return done
-		}
-		switch d.dtype() {
-		case dtypeContext:
-			r.tso = d.word1()&ctxTSO != 0
-		case dtypeFilter:
-			// Flow director programming: its dummy packet follows.
-		case dtypeData:
-			if err := q.gather(r, &d); err != nil {
+	o, left := &r.out, stepBytes
+	for ; n > 0 && left > 0 && q.ring.Load() == r; n-- {
+		head := r.head.Load()
+		if !o.ready {
+			if head == r.tail.Load() {
+				// Drivers move the tail by whole frames.
+				if o.open {
+					q.stop(r, o.first, "the tail is in the middle of a frame: no descriptor with EOP")
+				}
+				return done
+			}
+			d, err := q.fetch(r, head)
+			if err != nil {
 				q.stop(r, d, err.Error())
 				return done
 			}
-			bytes += d.size()
-			if d.word1()&cmdEOP != 0 {
-				q.send(r, &d)
-			}
-			if d.word1()&cmdRS != 0 {
-				if err := mem.Store64(at+8, d.word1()|dtypeDone); err != nil {
-					q.stop(r, d, err.Error())
-					return done
-				}
-				done = true
-			}
-		default:
-			q.stop(r, d, fmt.Sprintf("descriptor type %d", d.dtype()))
-			return done
+			left -= d.sizeIfData()
 		}
+		if o.ready {
+			left -= q.transmit(r, left)
+			if o.ready {
+				return done // more to send, in the next step
+			}
+		}
+		if o.last.has(bitRS) {
+			at := r.base + uint64(head)*16
+			if err := q.lan.cfg.Mem.Store64(at+8, o.last.word1()|dtypeDone); err != nil {
+				q.stop(r, o.last, err.Error())
+				return done
+			}
+			done = true
+		}
+		o.last = txDesc{}
 		if head++; head == r.length {
 			head = 0
 		}
@@ -223,44 +179,94 @@ func (q *txQueue) execute(r *txRing, n int) (done bool) {
 	return done
 }
 
-// gather appends the descriptor's buffer to the frame under construction.
-func (q *txQueue) gather(r *txRing, d *txDesc) error {
-	if r.tso || r.tooLong || len(r.frame)+d.size() > maxFrame {
-		r.tooLong = !r.tso
-		return nil
+// sizeIfData is how much a descriptor's execution has read.
+func (d *txDesc) sizeIfData() int {
+	if d.dtype() == dtypeData {
+		return d.size()
 	}
-	n := len(r.frame)
-	r.frame = append(r.frame, make([]byte, d.size())...)
-	return q.lan.cfg.Mem.Read(d.buffer(), r.frame[n:])
+	return 0
 }
 
-// send ends the frame under construction: it leaves the port, or is dropped
-// and counted as an error.
-func (q *txQueue) send(r *txRing, d *txDesc) {
-	drop := func(why string) {
-		q.bad(r, *d, why)
-		q.lan.stats.txError(r.vsi)
+// fetch reads the descriptor at head and does what it says. A frame with all
+// its data is ready.
+func (q *txQueue) fetch(r *txRing, head uint32) (d txDesc, err error) {
+	o, mem := &r.out, q.lan.cfg.Mem
+	if err := mem.Read(r.base+uint64(head)*16, d[:]); err != nil {
+		return d, err
 	}
-	switch {
-	case d.word1()&cmdDummy != 0: // never transmitted
-	case r.tso:
-		drop("segmentation (TSO) is not built")
-	case r.tooLong:
-		drop(fmt.Sprintf("frame longer than %d bytes", maxFrame))
-	case len(r.frame) < 14:
-		drop("frame shorter than an Ethernet header")
+	switch d.dtype() {
+	case dtypeContext:
+		if o.open {
+			return d, fmt.Errorf("a context descriptor in the middle of a frame")
+		}
+		o.open, o.context = true, d
+		if o.tso() && !r.tso {
+			return d, fmt.Errorf("segmentation on a queue whose context has tso_ena 0")
+		}
+	case dtypeFilter:
+		// Flow director programming: its dummy packet follows.
+		if o.open {
+			return d, fmt.Errorf("a filter descriptor in the middle of a frame")
+		}
+		o.open = true
+	case dtypeData:
+		if !o.begun {
+			o.open, o.begun, o.first = true, true, d
+		}
+		n := d.size()
+		if n == 0 {
+			return d, fmt.Errorf("a buffer of 0 bytes")
+		}
+		if o.size+n > o.limit() {
+			return d, fmt.Errorf("frame longer than %d bytes", o.limit())
+		}
+		if err := mem.Read(d.buffer(), o.room(n)); err != nil {
+			return d, err
+		}
+		// What asks for a report without EOP gets it, once its data is read.
+		o.last = d
+		if d.has(bitEOP) {
+			return d, q.ready(r)
+		}
 	default:
-		q.lan.stats.sent(r.vsi, r.frame)
+		return d, fmt.Errorf("descriptor type %d", d.dtype())
 	}
-	r.frame, r.tooLong, r.tso = r.frame[:0], false, false
+	return d, nil
 }
 
-// bad reports the descriptor at the head.
-func (q *txQueue) bad(r *txRing, d txDesc, why string) {
-	q.lan.cfg.Emit(BadTxDescriptor{q.id, r.head.Load(), d.buffer(), d.word1(), why})
+// ready begins to send a frame that is gathered.
+func (q *txQueue) ready(r *txRing) error {
+	o := &r.out
+	if !o.first.has(bitDummy) { // what has it is never transmitted
+		if err := o.prepare(q.lan.steering.Load(), r.vsi); err != nil {
+			return err
+		}
+	}
+	o.ready = true
+	return nil
 }
 
+// transmit sends frames of what is ready until limit bytes are sent, or it is
+// all, and o is empty again. It returns how many.
+func (q *txQueue) transmit(r *txRing, limit int) (sent int) {
+	o := &r.out
+	for sent < limit && q.ring.Load() == r {
+		f, n, ok := o.next()
+		if !ok {
+			last := o.last
+			o.reset()
+			o.last = last
+			return sent
+		}
+		q.lan.send(r.vsi, f, n, o.context.to(), o.context.target())
+		sent += len(f)
+	}
+	return sent
+}
+
+// stop ends the queue's work for a descriptor at the head.
 func (q *txQueue) stop(r *txRing, d txDesc, why string) {
-	q.bad(r, d, why+"; the queue stops")
 	r.stopped.Store(true)
+	q.lan.stats.txError(r.vsi)
+	q.lan.bad(mdetTxTCLAN, q.id, BadTxDescriptor{q.id, r.head.Load(), d.word0(), d.word1(), why + "; the queue stops"})
 }
