@@ -177,14 +177,6 @@ func (d *Device) overtake(end func()) {
 	s.leaving.Park(func() { s.stragglers.Store(false) })
 }
 
-// rdmaCause raises causes of the protocol engine, but for what a step finds that
-// a reset has overtaken.
-func (d *Device) rdmaCause(bits uint32) {
-	if !d.system.stragglers.Load() {
-		d.irqs.OICR(bits)
-	}
-}
-
 // functionReset is the reset that the driver asks for in PFSWR, which reads 1
 // until it is over.
 func (d *Device) functionReset() {

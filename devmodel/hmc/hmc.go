@@ -43,6 +43,10 @@ type Config struct {
 	Emit func(any)         // may be nil
 	OICR func(bits uint32) // may be nil
 	PF   int               // the HMC function number
+	// Overtaken tells that walks may be those of steps of the data path that a
+	// reset has overtaken: their failures raise and record nothing. It is true
+	// from before the reset until no such step is left. May be nil.
+	Overtaken func() bool
 	// Profile is what QUERY_FPM_VAL offers; the zero value means SmallGuest.
 	Profile Profile
 }
@@ -52,6 +56,7 @@ type Cache struct {
 	mem     Memory
 	emit    func(any)
 	oicr    func(uint32)
+	late    func() bool
 	pf      int
 	profile Profile
 
@@ -77,10 +82,13 @@ func New(c Config) *Cache {
 	if c.OICR == nil {
 		c.OICR = func(uint32) {}
 	}
+	if c.Overtaken == nil {
+		c.Overtaken = func() bool { return false }
+	}
 	if c.Profile.MaxSDs == 0 {
 		c.Profile = SmallGuest()
 	}
-	h := &Cache{mem: c.Mem, emit: c.Emit, oicr: c.OICR, pf: c.PF, profile: c.Profile}
+	h := &Cache{mem: c.Mem, emit: c.Emit, oicr: c.OICR, late: c.Overtaken, pf: c.PF, profile: c.Profile}
 	h.clear()
 	return h
 }

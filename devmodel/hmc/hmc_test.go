@@ -10,6 +10,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	. "github.com/vrnic/vrnic/devmodel/rdma/rdmatest"
+	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
 func TestQuery(t *testing.T) {
@@ -280,6 +281,39 @@ func TestFailedWalks(t *testing.T) {
 		if _, err := c.Explain(tt.object, tt.index); !errors.Is(err, hmc.ErrAccess) || g.OICR != 0 {
 			t.Errorf("Explain %v %d: %v, OICR %#x", tt.object, tt.index, err, g.OICR)
 		}
+	}
+}
+
+// A step that a reset has overtaken fails, and leaves no trace behind the reset:
+// neither one that finds nothing any more nor one that had failed before.
+func TestOvertakenWalksRecordNothing(t *testing.T) {
+	var cache *hmc.Cache
+	overtaken, raised := false, 0
+	var atEvent func()
+	cache = hmc.New(hmc.Config{Overtaken: func() bool { return overtaken }, OICR: func(uint32) { raised++ },
+		Emit: func(any) { atEvent() }})
+	space := reg.NewSpace(8<<20, nil, cache.Registers())
+	reset := func() {
+		overtaken = true
+		cache.Reset(reg.PFR)
+		space.Reset(reg.PFR)
+	}
+	for name, c := range map[string]struct{ before, between func() }{
+		"walks after the reset":    {reset, func() {}},
+		"fails before, tells late": {func() {}, reset},
+	} {
+		atEvent, overtaken, raised = c.between, false, 0
+		c.before()
+		if _, err := cache.Resolve(hmc.QP, 3); !errors.Is(err, hmc.ErrAccess) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if changed := space.Changed(); len(changed) != 0 || raised != 0 {
+			t.Errorf("%s: HMC_ERR %d times, registers %+v", name, raised, changed)
+		}
+	}
+	atEvent, overtaken = func() {}, false
+	if _, err := cache.Resolve(hmc.QP, 3); err == nil || raised != 1 || len(space.Changed()) != 2 {
+		t.Errorf("a step of later: %v, HMC_ERR %d times, registers %+v", err, raised, space.Changed())
 	}
 }
 

@@ -110,6 +110,18 @@ func (h *Cache) report(w *Walk, f fault) error {
 	if f == faultNone {
 		return nil
 	}
+	h.emit(AccessFailed{Walk: *w, Why: f.String()})
+	h.record(w, f)
+	return failed(w, f)
+}
+
+// record leaves a failure to the driver, before a reset clears it or not at all.
+func (h *Cache) record(w *Walk, f fault) {
+	h.mu.RLock() // Reset waits for it
+	defer h.mu.RUnlock()
+	if h.late() {
+		return
+	}
 	if h.errInfo.Len() > 0 {
 		h.errInfo.Set(0, 1<<31|uint32(w.Object)<<16|uint32(f)<<8|uint32(h.pf)&0x1F)
 		data := w.Index
@@ -121,9 +133,7 @@ func (h *Cache) report(w *Walk, f fault) error {
 		}
 		h.errData.Set(0, data&(1<<30-1))
 	}
-	h.emit(AccessFailed{Walk: *w, Why: f.String()})
 	h.oicr(OICRHMCErr)
-	return failed(w, f)
 }
 
 // failed is the error of a failed walk.

@@ -56,6 +56,9 @@ type Config struct {
 	// Overtake calls end, which ends objects that the driver has not: steps of
 	// the data path may still be using them. nil: it just calls.
 	Overtake func(end func())
+	// Overtaken tells that something was ended that steps of the data path may
+	// still be using; see hmc.Config. nil: never.
+	Overtaken func() bool
 
 	Profile hmc.Profile // zero value: hmc.SmallGuest
 }
@@ -78,7 +81,7 @@ func New(c Config) *Engine {
 		c.Grace = c.Engine.Grace()
 	}
 	e := &Engine{}
-	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, PF: c.PF, Profile: c.Profile})
+	e.hmc = hmc.New(hmc.Config{Mem: c.Mem, Emit: c.Emit, OICR: c.OICR, Overtaken: c.Overtaken, PF: c.PF, Profile: c.Profile})
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
 	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Payload: c.Payload, MayDMA: c.MayDMA, Buffers: e.hmc, Regions: e.mrs,
