@@ -344,3 +344,11 @@ func rights(oob []byte) []int {
 	}
 	return all
 }
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}

@@ -66,6 +66,7 @@ var (
 	errUnsupported = errors.New("command is not supported")
 	errNoVersion   = errors.New("VERSION must come first")
 	errUnasked     = errors.New("reply without a command")
+	errUnreleased  = errors.New("too many descriptors of clients take long to close")
 )
 
 // run serves the connection from VERSION to its end, and returns why it ended.
@@ -268,6 +269,9 @@ func (c *conn) next() (*request, error) {
 	}
 	if c.sock.ended.Load() {
 		return nil, net.ErrClosed
+	}
+	if len(m.fds) > 0 && !c.srv.release.room() {
+		return nil, errUnreleased
 	}
 	c.observe(Message{Header: m.Header, Payload: m.payload, FDs: len(m.fds)})
 	return m, nil

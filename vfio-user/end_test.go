@@ -7,9 +7,11 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 	"github.com/vrnic/vrnic/vfio-user/conformance"
+	"golang.org/x/sys/unix"
 )
 
 // held is a device whose writes wait.
@@ -71,4 +73,63 @@ func TestEndAmidWrites(t *testing.T) {
 			t.Errorf("%s: %d writes, want 1", name, n)
 		}
 	}
+}
+
+// slowToClose is a TCP socket whose last close waits for data to leave, for a
+// minute and in vain.
+func slowToClose(t *testing.T) int {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+	if err := unix.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 60}); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil { // until there is no room
+		_, err = unix.SendmsgN(fd, make([]byte, 1<<16), nil, nil, unix.MSG_DONTWAIT)
+	}
+	return fd
+}
+
+// sendWith sends b with a descriptor that it has no use for any more.
+func sendWith(t *testing.T, conn net.Conn, b []byte, fd int) {
+	t.Helper()
+	_, _, err := conn.(*net.UnixConn).WriteMsgUnix(b, unix.UnixRights(fd), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+}
+
+// TestSlowToClose: a descriptor whose close waits holds up neither its message
+// nor, unread in the socket, the end of the server.
+func TestSlowToClose(t *testing.T) {
+	info := conformance.Message(1, vfiouser.CmdDeviceGetInfo, 0, conformance.U32(16, 0, 0, 0))
+	path, _ := serveDevice(t, newCounter(), vfiouser.Options{})
+	conn := rawClient(t, path)
+	sendWith(t, conn, info, slowToClose(t))
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	roundTrip(t, conn, info, make([]byte, 64))
+
+	write := conformance.Message(1, vfiouser.CmdRegionWrite, vfiouser.FlagNoReply, conformance.U64(0), conformance.U32(0, 4, 1))
+	endDuring(t, func(conn net.Conn) {
+		if _, err := conn.Write(write); err != nil {
+			t.Fatal(err)
+		}
+		// A read ends behind the first descriptor, so this one stays unread.
+		sendWith(t, conn, write, eventFD(t))
+		sendWith(t, conn, write, slowToClose(t))
+	})
 }

@@ -64,6 +64,8 @@ type Server struct {
 	log    hclog.Logger
 	bad    error         // what is wrong with layout
 	owned  chan struct{} // holds a token while a client has the device
+
+	release releaser
 }
 
 // NewServer prepares to serve dev. Nothing happens before Serve, which is also
@@ -82,7 +84,7 @@ func NewServer(dev Device, layout Layout, opts Options) *Server {
 }
 
 // Serve accepts clients until ctx ends, and then returns nil once the device is
-// detached and all connections are closed. It leaves the listener open: that is
+// detached and all connections have ended. It leaves the listener open: that is
 // the caller's.
 //
 // The device belongs to one client at a time, from VERSION to the end of its
@@ -102,6 +104,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer events.close()
 	ctx, cancel := context.WithCancel(ctx)
 	var conns sync.WaitGroup
+	defer s.released()
 	defer conns.Wait()
 	defer cancel()
 	woken := make(chan struct{})
@@ -121,7 +124,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				sock.Close()
+				s.release.connection(sock)
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -138,7 +141,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		case room <- struct{}{}:
 		default:
 			s.log.Warn("too many connections", "limit", maxConns)
-			sock.Close()
+			s.release.connection(sock)
 			continue
 		}
 		conns.Go(func() {
@@ -149,8 +152,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 }
 
 func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn, events *eventfds) {
-	defer sock.Close()
-	c := &conn{srv: s, log: s.log, events: events, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock)}
+	defer s.release.connection(sock)
+	c := &conn{srv: s, log: s.log, events: events, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock, &s.release)}
 	stop := context.AfterFunc(ctx, c.sock.end)
 	defer stop()
 	err := c.run(ctx)
@@ -181,6 +184,13 @@ func (s *Server) takeDevice(ctx context.Context) error {
 		return ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// released waits for the end of what clients left behind.
+func (s *Server) released() {
+	if !s.release.wait() {
+		s.log.Warn("a client's descriptor takes long to close")
 	}
 }
 

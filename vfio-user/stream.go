@@ -25,10 +25,11 @@ const (
 // stream cuts what a client sends into messages. Positions count bytes from the
 // start of the connection, so that they outlive a move inside the buffer.
 type stream struct {
-	conn *net.UnixConn
-	buf  []byte
-	r, w int   // unread bytes are buf[r:w]
-	base int64 // position of buf[0]
+	conn    *net.UnixConn
+	release *releaser // for descriptors that nobody took
+	buf     []byte
+	r, w    int   // unread bytes are buf[r:w]
+	base    int64 // position of buf[0]
 
 	oob  []byte
 	held []heldFD // received, their message not yet taken
@@ -63,20 +64,20 @@ func (e *framingError) Error() string {
 
 func (e *framingError) Unwrap() error { return ErrProtocol }
 
-func newStream(conn *net.UnixConn) *stream {
+func newStream(conn *net.UnixConn, release *releaser) *stream {
 	return &stream{
-		conn: conn,
-		buf:  make([]byte, firstBuffer),
-		oob:  make([]byte, unix.CmsgSpace(4*scmMaxFD)),
+		conn:    conn,
+		release: release,
+		buf:     make([]byte, firstBuffer),
+		oob:     make([]byte, unix.CmsgSpace(4*scmMaxFD)),
 	}
 }
 
 // close closes the descriptors nobody took. The connection is not the stream's.
 func (s *stream) close() {
-	closeAll(s.msg.fds)
-	s.msg.fds = nil
+	s.releaseTaken()
 	for _, h := range s.held {
-		unix.Close(h.fd)
+		s.release.descriptor(h.fd)
 	}
 	s.held = nil
 }
@@ -84,8 +85,7 @@ func (s *stream) close() {
 // next waits for one whole message. The error is that of the connection, or a
 // *framingError.
 func (s *stream) next() (*request, error) {
-	closeAll(s.msg.fds)
-	s.msg.fds = s.msg.fds[:0]
+	s.releaseTaken()
 	for {
 		need := headerSize
 		if s.w-s.r >= headerSize {
@@ -184,7 +184,7 @@ func (s *stream) receive() error {
 		}
 		for _, fd := range fds {
 			if len(s.held) == maxHeldFDs {
-				unix.Close(fd)
+				s.release.descriptor(fd)
 				s.lose(pos)
 				continue
 			}
@@ -212,10 +212,12 @@ func (m *request) takeFD(i int) int {
 	return fd
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
+// releaseTaken closes the descriptors of the last message that nobody took.
+func (s *stream) releaseTaken() {
+	for _, fd := range s.msg.fds {
 		if fd >= 0 {
-			unix.Close(fd)
+			s.release.descriptor(fd)
 		}
 	}
+	s.msg.fds = s.msg.fds[:0]
 }

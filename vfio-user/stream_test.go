@@ -32,7 +32,7 @@ func streamPair(t *testing.T) (*stream, *net.UnixConn) {
 		t.Cleanup(func() { c.Close() })
 		ends[i] = c.(*net.UnixConn)
 	}
-	s := newStream(ends[0])
+	s := newStream(ends[0], new(releaser))
 	t.Cleanup(s.close)
 	return s, ends[1]
 }

@@ -66,7 +66,7 @@ func (t *twin) start() {
 
 func (t *twin) run() {
 	defer close(t.done)
-	in := newStream(t.sock.sock)
+	in := newStream(t.sock.sock, &t.conn.srv.release)
 	defer in.close()
 	err := t.receive(in)
 	t.conn.log.Debug("twin socket ended", "error", err)
@@ -100,5 +100,5 @@ func (t *twin) close() {
 	} else {
 		<-t.done
 	}
-	t.sock.sock.Close()
+	t.conn.srv.release.connection(t.sock.sock)
 }
