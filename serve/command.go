@@ -6,22 +6,24 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/vrnic/vrnic/devmodel"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
 // commands are what a control client may do to a card from outside, as its
 // medium, another function of it, or a person with a hand on the plug would.
 // They answer nothing but an error.
-var commands = map[string]func(d *devmodel.Device, arg string) error{
+var commands = map[string]func(c *card, arg string) error{
 	"link":  setLink,
 	"reset": reset,
 }
 
-func setLink(d *devmodel.Device, arg string) error {
+// setLink cuts the cable between card and switch, or mends it.
+func setLink(c *card, arg string) error {
 	switch arg {
 	case "up", "down":
-		d.SetLink(arg == "up")
+		up := arg == "up"
+		c.port.SetLink(up)
+		c.dev.SetLink(up)
 		return nil
 	}
 	return fmt.Errorf("link %q: want up or down", arg)
@@ -30,12 +32,12 @@ func setLink(d *devmodel.Device, arg string) error {
 // globalResets are the resets of the whole card, by the kernel's names.
 var globalResets = map[string]reg.Domain{"corer": reg.CORER, "globr": reg.GLOBR, "empr": reg.EMPR}
 
-func reset(d *devmodel.Device, arg string) error {
+func reset(c *card, arg string) error {
 	dom, ok := globalResets[arg]
 	if !ok {
 		return fmt.Errorf("reset %q: want corer, globr or empr", arg)
 	}
-	d.GlobalReset(dom)
+	c.dev.GlobalReset(dom)
 	return nil
 }
 

@@ -135,12 +135,12 @@ func (h *Host) carryOut(r Request) (text string, data any, err error) {
 		p := process()
 		return fmt.Sprintf("goroutines %d\n", p.Goroutines), p, nil
 	}
-	if r.Device < 0 || r.Device >= len(h.devices) {
-		return "", nil, fmt.Errorf("no device %d: this process serves %d", r.Device, len(h.devices))
+	if r.Device < 0 || r.Device >= len(h.cards) {
+		return "", nil, fmt.Errorf("no device %d: this process serves %d", r.Device, len(h.cards))
 	}
-	d := h.devices[r.Device]
+	d := h.cards[r.Device]
 	if e := explainers[r.What]; e != nil {
-		return e(d, r)
+		return e(d.dev, r)
 	}
 	if c := commands[r.What]; c != nil {
 		return "", nil, c(d, r.Name)

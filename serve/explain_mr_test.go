@@ -102,7 +102,7 @@ func (g *driver) command(q [8]uint64) {
 // From the STag an application has to the bytes it wrote.
 func TestExplainMR(t *testing.T) {
 	h, o := start(t, 1)
-	g := newDriver(t, h.devices[0])
+	g := newDriver(t, h.cards[0].dev)
 	const (
 		va   = 0x7F12_3456_7F00
 		stag = 0x15400000 | 9<<8 | 0x33
@@ -179,7 +179,7 @@ func TestExplainMR(t *testing.T) {
 			t.Errorf("%s: the walk until then is missing: %q", want, resp.Text)
 		}
 	}
-	h.devices[0].UnmapAllDMA()
+	h.cards[0].dev.UnmapAllDMA()
 	if _, err := Ask(t.Context(), o.Control, Request{What: "mr", Name: name, Address: fmt.Sprint(va), Bytes: 1}); err == nil || !strings.Contains(err.Error(), "no DMA map") {
 		t.Errorf("guest memory gone: %v", err)
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package serve runs devices in this process: each a card of the model behind
-// a vfio-user socket, all of them behind one control socket.
+// a vfio-user socket, all of them on one Ethernet switch and behind one control
+// socket.
 //
 // A client that leaves finds its device in power-on state when it comes back.
 package serve
@@ -31,16 +32,18 @@ type Options struct {
 	MACs [][6]byte
 	// Control is the path of the control socket; empty for none.
 	Control string
+	Network Network
 	Logger  hclog.Logger
 }
 
 // Host is a set of devices being served.
 type Host struct {
-	devices  []*devmodel.Device
-	checkers []*check.Checker
-	wg       sync.WaitGroup
-	cancel   context.CancelFunc
-	errs     chan error
+	segment *segment
+	cards   []*card
+	wg      sync.WaitGroup
+	cancel  context.CancelFunc
+	errs    chan error
+	done    chan struct{} // closed when nothing is left
 }
 
 // DefaultMAC is the address of a device that was given none: locally
@@ -64,9 +67,14 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
+	segment, err := newSegment(o.Network, len(o.Sockets), o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	h := &Host{cancel: cancel, errs: make(chan error, len(o.Sockets)+1)}
+	h := &Host{segment: segment, cancel: cancel, errs: make(chan error, len(o.Sockets)+1), done: make(chan struct{})}
 	fail := func(err error) (*Host, error) {
+		go h.end(ctx)
 		h.Close()
 		return nil, err
 	}
@@ -84,14 +92,13 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 			mac = o.MACs[i]
 		}
 		checker := check.New(logger)
-		dev := devmodel.New(devmodel.Config{MAC: mac, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
-		h.devices = append(h.devices, dev)
-		h.checkers = append(h.checkers, checker)
-		srv := vfiouser.NewServer(dev, layout(), vfiouser.Options{Logger: logger})
+		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
+		h.cards = append(h.cards, card)
+		srv := vfiouser.NewServer(card.dev, layout(), vfiouser.Options{Logger: logger})
 		h.wg.Add(1)
 		go func() {
 			defer h.wg.Done()
-			defer dev.Close()
+			defer card.close()
 			defer l.Close()
 			if err := srv.Serve(ctx, l.UnixListener); err != nil {
 				h.errs <- fmt.Errorf("serve %s: %w", path, err)
@@ -109,7 +116,17 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 			h.serveControl(ctx, l, o.Logger)
 		}()
 	}
+	go h.end(ctx)
 	return h, nil
+}
+
+// end releases everything in order when ctx ends.
+func (h *Host) end(ctx context.Context) {
+	<-ctx.Done()
+	h.segment.endCapture()
+	h.wg.Wait()
+	h.segment.close()
+	close(h.done)
 }
 
 // blameless keeps from a checker what follows from memory that the card cannot
@@ -144,8 +161,9 @@ func layout() vfiouser.Layout {
 // Errors delivers a server's failure; a Host that was closed delivers none.
 func (h *Host) Errors() <-chan error { return h.errs }
 
-// Close stops serving, removes the sockets and releases the devices.
+// Close stops serving, removes the sockets and releases the devices. The end of a
+// capture has been written then, if its writer took it.
 func (h *Host) Close() {
 	h.cancel()
-	h.wg.Wait()
+	<-h.done
 }

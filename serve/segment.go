@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/fabric"
+)
+
+// Network says what the cards' Ethernet segment is like. The ports of the switch
+// are called card0, card1 and so on in the order of the sockets, and uplink0,
+// uplink1 and so on in that of the uplinks.
+type Network struct {
+	Uplinks []fabric.UplinkSpec
+	Impair  []fabric.Impairment
+	// Capture gets every frame of every port as pcapng, without loss: a writer
+	// that is slow slows the network down. nil for none.
+	Capture io.Writer
+}
+
+// segment is the switch with what runs it: the engine and the grace domain that
+// all cards share, so that a sender's step may fill the receiver's memory.
+type segment struct {
+	engine  *engine.Engine
+	sw      *fabric.Switch
+	capture *fabric.Capture // nil for none
+	logger  hclog.Logger
+}
+
+// captureEnd is how long the writer of a capture may take for its end.
+const captureEnd = 2 * time.Second
+
+func newSegment(n Network, cards int, logger hclog.Logger) (*segment, error) {
+	var names []string
+	for i := range cards {
+		names = append(names, cardName(i))
+	}
+	for i := range n.Uplinks {
+		names = append(names, uplinkName(i))
+	}
+	for _, r := range n.Impair {
+		if r.Port != "" && !slices.Contains(names, r.Port) {
+			return nil, fmt.Errorf("impairment: no port %q: there are %s", r.Port, strings.Join(names, ", "))
+		}
+	}
+	g := &segment{engine: engine.New(engine.Config{}), logger: logger}
+	o := fabric.Options{Clock: g.engine.Clock(), Emit: g.event, Impair: n.Impair}
+	if n.Capture != nil {
+		g.capture = fabric.NewCapture(n.Capture)
+		o.Capture = g.capture
+	}
+	g.sw = fabric.NewSwitch(o)
+	for i, spec := range n.Uplinks {
+		if _, err := g.sw.OpenUplink(uplinkName(i), spec); err != nil {
+			g.endCapture()
+			g.close()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func cardName(i int) string   { return fmt.Sprintf("card%d", i) }
+func uplinkName(i int) string { return fmt.Sprintf("uplink%d", i) }
+
+// event logs what happens to the segment.
+func (g *segment) event(e any) {
+	switch e := e.(type) {
+	case fabric.UplinkUp:
+		g.logger.Info(e.String())
+	case fabric.UplinkDown:
+		g.logger.Warn(e.String())
+	case fabric.CaptureEnded:
+		g.logger.Error(e.String())
+	}
+}
+
+// endCapture comes first of all: whoever sends may be waiting for the writer of
+// the capture, and everything else for whoever sends.
+func (g *segment) endCapture() {
+	if g.capture == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), captureEnd)
+	defer cancel()
+	if err := g.capture.Close(ctx); err != nil {
+		g.logger.Error("capture", "error", err)
+	}
+}
+
+// close ends the rest, after the cards.
+func (g *segment) close() {
+	g.sw.Close()
+	g.engine.Close()
+}
+
+// card is a device and its place on the segment.
+type card struct {
+	dev  *devmodel.Device
+	port *fabric.Port
+}
+
+// plug makes a card with a cable to the switch.
+func (g *segment) plug(name string, c devmodel.Config) *card {
+	s := &socket{}
+	port := g.sw.Attach(name, s)
+	c.Shared, c.Wire = g.engine, port
+	dev := devmodel.New(c)
+	s.card.Store(dev)
+	return &card{dev, port}
+}
+
+// close takes the card out.
+func (c *card) close() {
+	c.port.Close()
+	c.dev.Close()
+}
+
+// socket is where the cable of a card ends: there before the card is.
+type socket struct {
+	card atomic.Pointer[devmodel.Device]
+}
+
+func (s *socket) Receive(frame []byte) {
+	if d := s.card.Load(); d != nil {
+		d.Receive(frame)
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/vrnic/vrnic/fabric"
+)
+
+func uplink(t *testing.T, text string) fabric.UplinkSpec {
+	t.Helper()
+	u, err := fabric.ParseUplink(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func impairment(t *testing.T, text string) fabric.Impairment {
+	t.Helper()
+	r, err := fabric.ParseImpair(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A frame from one uplink reaches the other, and the capture has it once at
+// every port that it passed, the cards' included.
+func TestSegment(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	var captured bytes.Buffer
+	h, err := Start(t.Context(), Options{Sockets: []string{at("a"), at("b")}, Network: Network{
+		Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+at("l0")+","+at("r0")), uplink(t, "dgram:"+at("l1")+","+at("r1"))},
+		Capture: &captured,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	var peers []*net.UnixConn
+	for _, name := range []string{"r0", "r1"} {
+		c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at(name), Net: "unixgram"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		peers = append(peers, c)
+	}
+	frame := append(bytes.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 9, 0x88, 0xb5)
+	frame = append(frame, "sent by the world"...)
+	if _, err := peers[0].WriteTo(frame, &net.UnixAddr{Name: at("l0"), Net: "unixgram"}); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 2000)
+	n, err := peers[1].Read(got)
+	if err != nil || !bytes.HasPrefix(got[:n], frame) {
+		t.Fatalf("% x, %v", got[:n], err)
+	}
+	h.Close()
+	r, err := pcapgo.NewNgReader(&captured, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for {
+		data, info, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(data, []byte("sent by the world")) {
+			i, err := r.Interface(info.InterfaceIndex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[i.Name]++
+		}
+	}
+	for _, name := range []string{"uplink0", "uplink1", "card0", "card1"} {
+		if seen[name] != 1 {
+			t.Errorf("the capture has the frame %d times at %s, want once", seen[name], name)
+		}
+	}
+}
+
+// Pulling the cable cuts the port of the card, and of no other.
+func TestLinkCutsPort(t *testing.T) {
+	h, o := start(t, 2)
+	for _, name := range []string{"down", "up"} {
+		if _, err := Ask(t.Context(), o.Control, Request{Device: 1, What: "link", Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.cards[1].port.Link(); got != (name == "up") {
+			t.Errorf("link %s: port is up: %v", name, got)
+		}
+		if !h.cards[0].port.Link() {
+			t.Errorf("link %s of card 1: card 0 lost its link", name)
+		}
+	}
+}
+
+// What cannot be made is an error, and leaves nothing behind.
+func TestNetworkErrors(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	for _, tc := range []struct {
+		network Network
+		want    string
+	}{
+		{Network{Impair: []fabric.Impairment{impairment(t, "loss=1%,port=card1")}}, `no port "card1": there are card0`},
+		{Network{Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+dir+"/no/l,"+dir+"/no/r")}}, "uplink dgram:"},
+		{Network{Uplinks: []fabric.UplinkSpec{uplink(t, "tcp:256.0.0.1:1,server")}}, "uplink tcp:"},
+	} {
+		h, err := Start(t.Context(), Options{Sockets: []string{socket}, Network: tc.network})
+		if err == nil {
+			h.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("error %v, want %q", err, tc.want)
+		}
+		if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", socket, err)
+		}
+	}
+}
+
+// stuck is a capture whose reader never reads.
+type stuck chan struct{}
+
+func (s stuck) Write(p []byte) (int, error) { <-s; return len(p), nil }
+
+// A capture that nobody takes does not keep the process from ending.
+func TestCaptureNobodyTakes(t *testing.T) {
+	dir := t.TempDir()
+	reader := make(stuck)
+	defer close(reader)
+	local, remote := filepath.Join(dir, "l"), filepath.Join(dir, "r")
+	h, err := Start(t.Context(), Options{Sockets: []string{filepath.Join(dir, "s")}, Network: Network{
+		Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+local+","+remote)}, Capture: reader}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: remote, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, 60_000)
+	frame[0], frame[6] = 0xff, 2
+	for range 64 { // until the uplink waits for the capture, and its socket is full
+		if _, err := c.WriteTo(frame, &net.UnixAddr{Name: local, Net: "unixgram"}); err != nil {
+			break
+		}
+	}
+	h.Close()
+}
