@@ -43,18 +43,18 @@ func (d *Device) Registers(name string) ([]reg.Value, error) {
 // RegisterTable is the table of all registers, for documents and tests.
 func (d *Device) RegisterTable() []reg.Row { return d.regs.Rows() }
 
-// RDMA returns the protocol engine's objects as they are now.
+// RDMA returns the protocol engine's objects as they are now. It waits for the
+// queue pairs that take a step just then; the device does not.
 func (d *Device) RDMA() rdma.Snapshot {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.rdma.Snapshot()
+	rest := d.rdma.Capture()
+	d.mu.Unlock()
+	return rest()
 }
 
 // ExplainMR walks from [to, to+n) of an STag to guest memory as the data path
 // does, and tells every step; see mr.Table.Explain.
 func (d *Device) ExplainMR(stag uint32, to uint64, n uint32) (mr.Walk, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	return d.rdma.ExplainMR(stag, to, n)
 }
 

@@ -4,6 +4,7 @@ package qp
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
@@ -46,13 +47,20 @@ func (r *queue) info() Ring {
 }
 
 // QPs lists the queue pairs in order of number.
-func (t *Table) QPs() []Info {
-	out := []Info{}
-	for _, q := range t.qps {
-		out = append(out, q.info())
+func (t *Table) QPs() []Info { return t.List()() }
+
+// List takes note of the queue pairs there are, and returns a function that
+// looks at each, in order of number. That one waits for the step of a QP that
+// takes one just then, and so is for callers without the control lock.
+func (t *Table) List() (look func() []Info) {
+	qps := slices.SortedFunc(maps.Values(t.qps), func(a, b *QP) int { return cmp.Compare(a.id, b.id) })
+	return func() []Info {
+		out := []Info{}
+		for _, q := range qps {
+			out = append(out, q.info())
+		}
+		return out
 	}
-	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
-	return out
 }
 
 func (q *QP) info() Info {

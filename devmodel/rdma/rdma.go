@@ -5,7 +5,7 @@
 // them.
 //
 // Contract: one control lock per device is held by the caller around every
-// method but Close and every register handler. Data moves on the shards of an
+// method but Close and ExplainMR and every register handler. Data moves on the shards of an
 // engine, outside that lock. No method waits for it: what a reset ended is out
 // of use after grace. Interrupt causes are fired and forgotten, from any
 // goroutine, after the entries they announce are in guest memory.
@@ -141,17 +141,27 @@ type Snapshot struct {
 	WorkNodes []cqp.WorkNode
 }
 
-// Snapshot copies everything. It changes nothing in the device.
-func (e *Engine) Snapshot() Snapshot {
+// Snapshot copies everything. It changes nothing in the device. It waits for
+// the steps that queue pairs take just then; see Capture.
+func (e *Engine) Snapshot() Snapshot { return e.Capture()() }
+
+// Capture is Snapshot in two parts, for who has the control lock: the function
+// it returns waits, for at most one step of each queue pair, and is called
+// without the lock. QPs may have changed meanwhile; ended ones are shown, too.
+func (e *Engine) Capture() (rest func() Snapshot) {
 	s := Snapshot{
-		CQP: e.cqp.Status(), SDs: e.hmc.SDs(), Extents: e.hmc.Extents(), QPs: e.qps.QPs(), MRs: e.mrs.Entries(),
+		CQP: e.cqp.Status(), SDs: e.hmc.SDs(), Extents: e.hmc.Extents(), MRs: e.mrs.Entries(),
 		CQs: e.queues.CQs(), CEQs: e.queues.CEQs(),
 		ARPs: e.cqp.ARPs(), AHs: e.cqp.AHs(), Multicast: e.cqp.Multicasts(), WorkNodes: e.cqp.WorkNodes(),
 	}
 	if q, ok := e.queues.AEQ(); ok {
 		s.AEQ = &q
 	}
-	return s
+	qps := e.qps.List()
+	return func() Snapshot {
+		s.QPs = qps()
+		return s
+	}
 }
 
 // Explain walks from object index of type o to guest memory, naming each
@@ -161,6 +171,7 @@ func (e *Engine) Explain(o hmc.Object, index uint32) (hmc.Walk, error) {
 }
 
 // ExplainMR walks from [to, to+n) of an STag to guest memory; see mr.Explain.
+// Like the data path it needs no control lock.
 func (e *Engine) ExplainMR(stag uint32, to uint64, n uint32) (mr.Walk, error) {
 	return e.mrs.Explain(stag, to, n)
 }
