@@ -158,7 +158,7 @@ func (l *LAN) deliver(s *steering, v *VSI, f []byte, i *frame.Info, status uint1
 	if len(v.Queues) == 0 {
 		return
 	}
-	d := delivery{f: f, i: i, vsi: v, status: status}
+	d := delivery{f: f, i: *i, vsi: v, status: status}
 	tc := v.TCs[s.PriorityTC[i.TCI>>13]&7]
 	at := 0
 	if h := s.hash[v.Number]; h != nil {
@@ -194,7 +194,7 @@ func (l *LAN) deliver(s *steering, v *VSI, f []byte, i *frame.Info, status uint1
 // delivery is a frame on its way into a queue.
 type delivery struct {
 	f      []byte
-	i      *frame.Info
+	i      frame.Info
 	vsi    *VSI
 	status uint16
 	hash   uint32

@@ -90,7 +90,10 @@ type rxQueue struct {
 	hbuf   int
 	max    int
 	rxdid  uint8
+	// Scratch, here as it would escape.
 	wb     [rxDescLen]byte
+	fcs    [4]byte
+	posted rxBuffers
 }
 
 // rxBuffers is a descriptor in the format that the device reads.
@@ -149,8 +152,8 @@ func (q *rxQueue) place(d *delivery) outcome {
 	}
 	var fcs []byte
 	if !q.c.crcStrip() {
-		sum := frame.FCS(d.f)
-		fcs = sum[:]
+		q.fcs = frame.FCS(d.f)
+		fcs = q.fcs[:]
 	}
 	if q.c.showInner() && d.vsi.Strip == StripInner {
 		d.stripped = false
@@ -184,7 +187,7 @@ func (q *rxQueue) fill(d *delivery, p *pieces, header int, overflow bool, count 
 	tags := d.tags(q.c.l2tag1())
 	for k := range count {
 		at := q.base + uint64(q.head)*rxDescLen
-		var b rxBuffers
+		b := &q.posted
 		if err := mem.Read(at, b[:]); err != nil {
 			return err
 		}
@@ -253,7 +256,7 @@ func (q *rxQueue) headerLen(d *delivery, n int) (header int, overflow bool) {
 	if q.hbuf == 0 {
 		return 0, false
 	}
-	i, points := d.i, q.c.split()
+	i, points := &d.i, q.c.split()
 	kind := i.L4Kind()
 	switch {
 	case points&splitTCPUDP != 0 && (kind == frame.PTypeTCP || kind == frame.PTypeUDP),

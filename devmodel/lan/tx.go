@@ -36,7 +36,8 @@ type txRing struct {
 	stopped atomic.Bool   // by a bad descriptor
 
 	// The frame being gathered and sent, in steps.
-	out outgoing
+	out  outgoing
+	desc txDesc // being read: here as it would escape
 }
 
 // live tells whether the queue runs.
@@ -191,9 +192,10 @@ func (d *txDesc) sizeIfData() int {
 // its data is ready.
 func (q *txQueue) fetch(r *txRing, head uint32) (d txDesc, err error) {
 	o, mem := &r.out, q.lan.cfg.Mem
-	if err := mem.Read(r.base+uint64(head)*16, d[:]); err != nil {
+	if err := mem.Read(r.base+uint64(head)*16, r.desc[:]); err != nil {
 		return d, err
 	}
+	d = r.desc
 	switch d.dtype() {
 	case dtypeContext:
 		if o.open {
