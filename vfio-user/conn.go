@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 )
 
 // conn is one connection. One goroutine reads it and calls the device; others
@@ -194,6 +193,7 @@ func (c *conn) negotiate() (versionRequest, error) {
 		}
 		n, err := c.version(m)
 		if err == nil {
+			c.in.patience = messageTimeout // until now there is a deadline anyway
 			return versionRequest{m.Header, n}, sock.SetReadDeadline(time.Time{})
 		}
 		if err := c.fail(m.Header, err); err != nil {
@@ -229,8 +229,8 @@ func checkMessage(m *request) error {
 		return fmt.Errorf("message type %d", m.Flags&FlagTypeMask)
 	case len(m.fds) > maxMsgFDs:
 		return fmt.Errorf("%d descriptors, at most %d were agreed on", len(m.fds), maxMsgFDs)
-	case m.fdsLost:
-		return fmt.Errorf("descriptors were lost: %w", unix.EMFILE)
+	case m.fdsLost != nil:
+		return m.fdsLost
 	}
 	return nil
 }

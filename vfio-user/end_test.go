@@ -133,3 +133,21 @@ func TestSlowToClose(t *testing.T) {
 		sendWith(t, conn, write, slowToClose(t))
 	})
 }
+
+// TestOwnEnd: a client that has sent its end of the connection and is gone has
+// left the device.
+func TestOwnEnd(t *testing.T) {
+	path, _ := serveDevice(t, newCounter(), vfiouser.Options{BusyWait: patience})
+	conn := rawClient(t, path)
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := -1
+	if e := raw.Control(func(fd uintptr) { own, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	sendWith(t, conn, make([]byte, 8), own)
+	conn.Close()
+	dial(t, path)
+}

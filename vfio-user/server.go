@@ -27,6 +27,9 @@ const (
 	writeTimeout = 30 * time.Second
 	// versionTimeout is how long a connection may take to send VERSION.
 	versionTimeout = 30 * time.Second
+	// messageTimeout is how long a message that has brought descriptors may be
+	// incomplete. QEMU sends a message in one go.
+	messageTimeout = 30 * time.Second
 	// maxConns bounds connections that are open at once, with and without the
 	// device; more are closed at once.
 	maxConns = 32

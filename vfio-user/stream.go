@@ -3,8 +3,10 @@
 package vfiouser
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,8 +35,13 @@ type stream struct {
 
 	oob  []byte
 	held []heldFD // received, their message not yet taken
-	lost []int64  // positions of bytes whose descriptors did not all arrive
+	lost []lostFD // of messages not yet taken
 	msg  request  // what next returns
+
+	// patience is how long a message that has brought descriptors may be incomplete;
+	// 0 is for ever. Its descriptors could be what keeps the connection from ending.
+	patience time.Duration
+	hurried  bool // the connection has a deadline because of that
 
 	posted int // bytes of messages without a reply since the last receive
 }
@@ -45,13 +52,25 @@ type heldFD struct {
 	fd  int
 }
 
+// lostFD tells why descriptors of the message that has the byte at pos are not
+// there.
+type lostFD struct {
+	pos int64
+	why error
+}
+
+var (
+	errNoRoomForFD = fmt.Errorf("descriptors were lost: %w", unix.EMFILE)
+	errSocketFD    = errors.New("descriptor is a socket")
+)
+
 // request is one message. Its payload and descriptors are valid until the next
 // call of stream.next; descriptors still there then are closed.
 type request struct {
 	Header
 	payload []byte
 	fds     []int
-	fdsLost bool // the process or the stream had no room for some of them
+	fdsLost error // why some of them are not there
 }
 
 // framingError: the length of a message makes no sense, so nobody knows where
@@ -95,14 +114,32 @@ func (s *stream) next() (*request, error) {
 			}
 			need = int(h.Size)
 			if s.w-s.r >= need {
-				return s.take(h), nil
+				return s.take(h), s.hurry()
 			}
+		}
+		if err := s.hurry(); err != nil {
+			return nil, err
 		}
 		s.makeRoom(need)
 		if err := s.receive(); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// hurry sets the deadline for an incomplete message with descriptors, or takes it
+// back.
+func (s *stream) hurry() error {
+	hurry := len(s.held) > 0 && s.patience > 0
+	if hurry == s.hurried {
+		return nil
+	}
+	s.hurried = hurry
+	var deadline time.Time
+	if hurry {
+		deadline = time.Now().Add(s.patience)
+	}
+	return s.conn.SetReadDeadline(deadline)
 }
 
 // take removes the message with header h from the front of the buffer.
@@ -125,8 +162,8 @@ func (s *stream) take(h Header) *request {
 		}
 	}
 	s.held = s.held[:n]
-	for len(s.lost) > 0 && s.lost[0] <= last {
-		m.fdsLost = true
+	for len(s.lost) > 0 && s.lost[0].pos <= last {
+		m.fdsLost = s.lost[0].why
 		s.lost = s.lost[:copy(s.lost, s.lost[1:])]
 	}
 	return m
@@ -168,7 +205,7 @@ func (s *stream) receive() error {
 	// they belong to the message of the last byte.
 	pos := s.base + int64(s.w) - 1
 	if flags&unix.MSG_CTRUNC != 0 {
-		s.lose(pos)
+		s.lose(pos, errNoRoomForFD)
 	}
 	if oobn == 0 {
 		return nil
@@ -183,25 +220,41 @@ func (s *stream) receive() error {
 			continue // some other kind of control message
 		}
 		for _, fd := range fds {
-			if len(s.held) == maxHeldFDs {
-				s.release.descriptor(fd)
-				s.lose(pos)
-				continue
-			}
-			s.held = append(s.held, heldFD{pos, fd})
+			s.hold(heldFD{pos, fd})
 		}
 	}
 	return nil
 }
 
+// hold keeps a descriptor for its message. A socket it does not keep: no command
+// takes one, and it could be the client's end of this connection, which would then
+// not end with the client.
+func (s *stream) hold(h heldFD) {
+	switch {
+	case isSocket(h.fd):
+		s.lose(h.pos, errSocketFD)
+	case len(s.held) == maxHeldFDs:
+		s.lose(h.pos, errNoRoomForFD)
+	default:
+		s.held = append(s.held, h)
+		return
+	}
+	s.release.descriptor(h.fd)
+}
+
+func isSocket(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
+
 // lose notes that descriptors of the message at pos are missing. What was noted
 // before is about the one message that is still incomplete, or about this one:
 // the first and the last position say it all.
-func (s *stream) lose(pos int64) {
+func (s *stream) lose(pos int64, why error) {
 	if len(s.lost) < 2 {
-		s.lost = append(s.lost, pos)
+		s.lost = append(s.lost, lostFD{pos, why})
 	} else {
-		s.lost[1] = pos
+		s.lost[1] = lostFD{pos, why}
 	}
 }
 

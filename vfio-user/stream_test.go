@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,7 +58,7 @@ func testMessage(id uint16, size int) []byte {
 	return b
 }
 
-func expect(t *testing.T, s *stream, want []byte, fds int, lost bool) {
+func expect(t *testing.T, s *stream, want []byte, fds int, lost error) {
 	t.Helper()
 	m, err := s.next()
 	if err != nil {
@@ -67,7 +68,7 @@ func expect(t *testing.T, s *stream, want []byte, fds int, lost bool) {
 		t.Errorf("message %+v with %d bytes, want %+v", m.Header, len(m.payload), ParseHeader(want))
 	}
 	if len(m.fds) != fds || m.fdsLost != lost {
-		t.Errorf("message %d has %d descriptors, lost %v; want %d, %v", m.ID, len(m.fds), m.fdsLost, fds, lost)
+		t.Errorf("message %d has %d descriptors, lost: %v; want %d, %v", m.ID, len(m.fds), m.fdsLost, fds, lost)
 	}
 }
 
@@ -81,12 +82,12 @@ func TestStreamDescriptors(t *testing.T) {
 		feed(t, conn, testMessage(uint16(i+1), size), fds[i])
 	}
 	for i, size := range sizes {
-		expect(t, s, testMessage(uint16(i+1), size), fds[i], false)
+		expect(t, s, testMessage(uint16(i+1), size), fds[i], nil)
 	}
 	feed(t, conn, testMessage(1, 20000), 0)
 	feed(t, conn, testMessage(2, 100000), 2)
-	expect(t, s, testMessage(1, 20000), 0, false)
-	expect(t, s, testMessage(2, 100000), 2, false)
+	expect(t, s, testMessage(1, 20000), 0, nil)
+	expect(t, s, testMessage(2, 100000), 2, nil)
 }
 
 // TestStreamLosesDescriptors: a message whose descriptors found no room says so,
@@ -98,20 +99,61 @@ func TestStreamLosesDescriptors(t *testing.T) {
 	feed(t, conn, a[50:], 0)
 	feed(t, conn, b, 1)
 	feed(t, conn, c, 1)
-	expect(t, s, a, maxHeldFDs, false)
-	expect(t, s, b, 0, true)
-	expect(t, s, c, 1, false)
+	expect(t, s, a, maxHeldFDs, nil)
+	expect(t, s, b, 0, errNoRoomForFD)
+	expect(t, s, c, 1, nil)
 
 	feed(t, conn, a[:50], maxHeldFDs+1)
 	feed(t, conn, a[50:99], 5)
 	feed(t, conn, a[99:], 5)
 	feed(t, conn, b, 0)
-	expect(t, s, a, maxHeldFDs, true)
-	expect(t, s, b, 0, false)
+	expect(t, s, a, maxHeldFDs, errNoRoomForFD)
+	expect(t, s, b, 0, nil)
 }
 
 func TestLostDescriptorsAreAnError(t *testing.T) {
-	if err := checkMessage(&request{fdsLost: true}); !errors.Is(err, unix.EMFILE) {
+	if err := checkMessage(&request{fdsLost: errNoRoomForFD}); !errors.Is(err, unix.EMFILE) {
 		t.Errorf("checkMessage: %v, want EMFILE", err)
+	}
+}
+
+// TestStreamTakesNoSocket: the first loss counts for its message only.
+func TestStreamTakesNoSocket(t *testing.T) {
+	s, conn := streamPair(t)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := testMessage(1, 100), testMessage(2, 100)
+	if _, _, err := conn.WriteMsgUnix(a, unix.UnixRights(pair[0], 0), nil); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(pair[0])
+	feed(t, conn, b, 1)
+	expect(t, s, a, 1, errSocketFD)
+	// It is closed, also before its message is complete.
+	if n, err := unix.Read(pair[1], make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("other end reads %d, %v", n, err)
+	}
+	unix.Close(pair[1])
+	expect(t, s, b, 1, nil)
+}
+
+// TestStreamPatience: descriptors are not held for a message that never ends, and
+// whoever sends without them may take his time.
+func TestStreamPatience(t *testing.T) {
+	s, conn := streamPair(t)
+	s.patience = time.Hour
+	a := testMessage(1, 100)
+	feed(t, conn, a[:50], 1)
+	feed(t, conn, a[50:], 0)
+	expect(t, s, a, 1, nil)
+	if s.hurried {
+		t.Error("deadline stays when the message is complete")
+	}
+	s.patience = time.Millisecond
+	feed(t, conn, a[:8], 1)
+	if _, err := s.next(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("incomplete message: %v, want a deadline", err)
 	}
 }

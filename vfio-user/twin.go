@@ -68,6 +68,7 @@ func (t *twin) run() {
 	defer close(t.done)
 	in := newStream(t.sock.sock, &t.conn.srv.release)
 	defer in.close()
+	in.patience = messageTimeout
 	err := t.receive(in)
 	t.conn.log.Debug("twin socket ended", "error", err)
 	t.sock.end()
