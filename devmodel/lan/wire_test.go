@@ -138,3 +138,8 @@ func build(t testing.TB, l ...gopacket.SerializableLayer) []byte {
 	}
 	return bytes.Clone(b.Bytes())
 }
+
+// outbound is the header of a frame that the card sends to a peer.
+func outbound(t layers.EthernetType) *layers.Ethernet {
+	return &layers.Ethernet{SrcMAC: ownMAC, DstMAC: peerMAC, EthernetType: t}
+}
