@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vrnic/vrnic/guest/launch"
-	"github.com/vrnic/vrnic/guest/wire"
 	"github.com/vrnic/vrnic/serve"
 )
 
@@ -28,6 +26,9 @@ import (
 type runFlags struct {
 	kernel      string
 	modules     []string
+	guests      int
+	peer        string
+	network     network
 	cpus        int
 	memory      string
 	mtu         int
@@ -55,11 +56,21 @@ func newRun(g *global) *cobra.Command {
 root and ends with CMD's exit status. CMD's stdout and stderr are passed through
 byte by byte, stdin is forwarded. Without CMD: a shell.
 
-Exit status: CMD's own (128+n if signal n killed it); 124 when --timeout ended it;
-125 when the guest or the machinery failed, with the console's last lines; 128+n
-when signal n ended vrnic itself. A guest that panics gives 125, which git bisect
-run takes for "skip this one".`,
+With --guests 2 there is a second guest, like the first, on the same Ethernet
+switch. Each knows the other as peer, has 192.168.77.1 or .2 and fd77::1 or ::2,
+and the name means the IPv4 address unless a program asks for IPv6. The second
+guest runs --peer's CMD (by sh -c), its output goes to stderr with "peer: " before
+each line. The first CMD starts when the peer's first listens (TCP, UDP or RDMA-CM)
+or has ended, or after 10 s. When it has ended, the peer's has 3 s to end, too, then
+it gets SIGTERM, and 2 s later SIGKILL.
+
+Exit status: CMD's own (128+n if signal n killed it), or if that is 0 and the peer's
+CMD failed before it was told to end, the peer's; 124 when --timeout ended CMD; 125
+when a guest or the machinery failed, with the console's last lines; 128+n when
+signal n ended vrnic itself. A guest that panics gives 125, which git bisect run
+takes for "skip this one".`,
 		Example: `  vrnic run -- ibv_devinfo -v
+  vrnic run --guests 2 --peer 'iperf3 -s -1' -- iperf3 -c peer
   vrnic run -k debian-12 -- sh -c 'dmesg | grep irdma'
   vrnic run -k ~/linux --timeout 30s -- ./reproduce.sh`,
 		Args: cobra.ArbitraryArgs,
@@ -76,7 +87,15 @@ run takes for "skip this one".`,
 				return err
 			}
 			c.Logger = logger
-			status, err := r.run(cmd.Context(), g, logger, c)
+			if r.network.pcap == stdout {
+				return errors.New("--pcap -: stdout is CMD's; name a file or a FIFO")
+			}
+			segment, done, err := r.network.parse()
+			if err != nil {
+				return err
+			}
+			defer done()
+			status, err := r.run(cmd.Context(), g, logger, c, segment)
 			if err != nil {
 				return exitStatus{status, err}
 			}
@@ -89,29 +108,32 @@ run takes for "skip this one".`,
 	f := cmd.Flags()
 	f.StringVarP(&r.kernel, "kernel", "k", "debian-backports", "debian-12, debian-13, debian-backports, host, a bzImage, or a kernel build tree")
 	f.StringArrayVarP(&r.modules, "module", "m", nil, "a .ko file, or a directory of them, that replaces the kernel's module of that name")
+	f.IntVar(&r.guests, "guests", 1, "1, or 2 on one switch")
+	f.StringVar(&r.peer, "peer", "", "the second guest's command, for sh -c")
 	f.IntVar(&r.cpus, "cpus", launch.DefaultCPUs, "virtual CPUs")
 	f.StringVar(&r.memory, "memory", "1G", "guest memory, with suffix M or G")
-	f.IntVar(&r.mtu, "mtu", 0, "MTU of the card's netdev (0: the driver's)")
+	f.IntVar(&r.mtu, "mtu", 0, "MTU of every card's netdev (0: the driver's)")
 	f.BoolVar(&r.iommu, "iommu", false, "put the card behind an IOMMU (VT-d): a page that the driver has not mapped, or no longer, is out of reach")
 	f.StringVar(&r.accel, "accel", "auto", "auto, kvm or tcg")
 	f.DurationVar(&r.bootTimeout, "boot-timeout", launch.DefaultBootTimeout, "how long the guest may take until it can run CMD")
 	f.DurationVar(&r.timeout, "timeout", 0, "how long CMD may run (0: for ever)")
-	f.StringVar(&r.artifacts, "artifacts", "", "directory that receives console, kernel log and QEMU's log")
+	f.StringVar(&r.artifacts, "artifacts", "", "directory that receives console, kernel log and QEMU's log; with two guests in guest0 and guest1")
 	f.StringVar(&r.append, "append", "", "more arguments for the kernel command line")
 	f.StringArrayVar(&r.copies, "copy", nil, "SRC[:DST]: copy a file or tree into the guest (DST: /root/)")
 	f.StringArrayVar(&r.env, "env", nil, "K=V: a variable in CMD's environment")
 	f.StringArrayVar(&r.modprobe, "modprobe", nil, "'MODULE OPTION=VALUE …': options for a module")
-	f.BoolVar(&r.gdb, "gdb", false, "QEMU's gdb stub on localhost:1234, and no boot timeout")
+	f.BoolVar(&r.gdb, "gdb", false, "QEMU's gdb stub on localhost:1234, and no boot timeout, for the first guest")
 	f.StringArrayVar(&r.qemuArgs, "qemu-arg", nil, "one more argument for QEMU")
 	f.StringVar(&r.control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show the guest's console and milder diagnostics on stderr")
+	r.network.flags(cmd)
 	g.cacheFlags(cmd)
 	return cmd
 }
 
 // run boots the guest described by c; the status counts with or without an
 // error.
-func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config) (int, error) {
+func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config, segment serve.Network) (int, error) {
 	cache, err := g.openCache(logger)
 	if err != nil {
 		return statusFailed, err
@@ -140,19 +162,18 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	defer os.RemoveAll(dir)
-	mac := [6]byte{0x02, 0xe8, 0x10, 0, 0, 1}
-	c.Sockets = []string{filepath.Join(dir, cardSocket)}
-	c.Guest.Nets = []wire.Net{{
-		MAC:       fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]),
-		MTU:       r.mtu,
-		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.77.1/24"), netip.MustParsePrefix("fd77::1/64")},
-	}}
+	o := serve.Options{Control: r.control, Network: segment}
+	for i := range r.guests {
+		o.Sockets = append(o.Sockets, filepath.Join(dir, fmt.Sprintf("card%d", i)))
+		o.MACs = append(o.MACs, cardMAC(i))
+	}
 	// CMD's stderr is the user's: a card that works says nothing there.
 	cards, err := g.loggerAt("warn")
 	if err != nil {
 		return statusFailed, err
 	}
-	host, err := serve.Start(ctx, serve.Options{Sockets: c.Sockets, MACs: [][6]byte{mac}, Control: r.control, Logger: cards})
+	o.Logger = cards
+	host, err := serve.Start(ctx, o)
 	if err != nil {
 		return statusFailed, err
 	}
@@ -160,7 +181,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 
 	// A reader that has had enough ends CMD, by SIGPIPE in the guest, not us.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	result, err := launch.Run(ctx, c)
+	result, err := r.launch(ctx, c, o.Sockets)
 	switch {
 	case err == nil && result.Reason != "":
 		return result.Status, errors.New(result.Reason)
@@ -183,6 +204,12 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	var err error
 	if c.MemoryMiB, err = parseMemory(r.memory); err != nil {
 		return c, err
+	}
+	if r.guests != 1 && r.guests != 2 {
+		return c, fmt.Errorf("--guests %d: want 1 or 2", r.guests)
+	}
+	if r.peer != "" && r.guests != 2 {
+		return c, errors.New("--peer needs --guests 2")
 	}
 	if r.timeout < 0 || r.bootTimeout < 0 {
 		return c, errors.New("--timeout and --boot-timeout cannot be negative")
@@ -225,7 +252,7 @@ const (
 	maxMTU = 9702
 )
 
-// socketDir makes a private folder for the card's socket, and removes those of
+// socketDir makes a private folder for the cards' sockets, and removes those of
 // runs that were killed before they could. A socket's path is short: where
 // TMPDIR is too long for one, /tmp serves.
 func socketDir() (string, error) {
@@ -234,7 +261,7 @@ func socketDir() (string, error) {
 	if len(parent) > longest {
 		parent = "/tmp"
 	}
-	old, _ := filepath.Glob(filepath.Join(parent, pattern+"*", cardSocket+".lock"))
+	old, _ := filepath.Glob(filepath.Join(parent, pattern+"*", "card0.lock"))
 	for _, lock := range old {
 		// Whoever holds the lock is alive; a folder of somebody else's cannot
 		// be opened. A young one may be about to be locked.
@@ -252,9 +279,6 @@ func socketDir() (string, error) {
 	}
 	return os.MkdirTemp(parent, pattern)
 }
-
-// cardSocket is the name of the card's socket in its folder.
-const cardSocket = "card0"
 
 // parseMemory reads a size with suffix M or G, as MiB.
 func parseMemory(s string) (int, error) {

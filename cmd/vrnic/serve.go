@@ -15,15 +15,21 @@ import (
 
 func newServe(g *global) *cobra.Command {
 	var o serve.Options
+	var n network
 	cmd := &cobra.Command{
 		Use:   "serve --socket PATH [--socket PATH2 …]",
 		Short: "Serve cards to a QEMU of your own",
-		Long: `Serves one card per socket. The QEMU arguments that attach each are printed on
-stderr; once every socket listens, the line "ready" on stdout. A QEMU that goes
-away leaves its card in power-on state, ready for the next. SIGINT or SIGTERM
-removes the sockets and ends with status 0.`,
+		Long: `Serves one card per socket, all of them on one Ethernet switch. The QEMU
+arguments that attach each are printed on stderr; once every socket listens, the
+line "ready" on stdout (on stderr with --pcap -). A QEMU that goes away leaves its
+card in power-on state, ready for the next. SIGINT or SIGTERM removes the sockets
+and ends with status 0.
+
+The ports of the switch are called card0, card1, … in the order of --socket, and
+uplink0, uplink1, … in that of --uplink.`,
 		Example: `  vrnic serve --socket /tmp/card0 --control /tmp/control
-  vrnic explain --control /tmp/control hmc`,
+  vrnic serve --socket /tmp/a --socket /tmp/b --pcap - | tshark -r -
+  vrnic serve --socket /tmp/card0 --uplink tap:vrnic0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logger, err := g.logger()
@@ -31,6 +37,11 @@ removes the sockets and ends with status 0.`,
 				return err
 			}
 			o.Logger = logger
+			var done func()
+			if o.Network, done, err = n.parse(); err != nil {
+				return err
+			}
+			defer done()
 			h, err := serve.Start(cmd.Context(), o)
 			if err != nil {
 				return exitStatus{1, err}
@@ -42,7 +53,11 @@ removes the sockets and ends with status 0.`,
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "attach %s with:\n  %s\n", s, shellArgs(launch.AttachArgs([]string{s}, "1G")))
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "ready")
+			ready := cmd.OutOrStdout()
+			if n.pcap == stdout {
+				ready = cmd.ErrOrStderr()
+			}
+			fmt.Fprintln(ready, "ready")
 			select {
 			case <-cmd.Context().Done():
 				return nil
@@ -54,6 +69,7 @@ removes the sockets and ends with status 0.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Sockets, "socket", nil, "path of a vfio-user socket to listen on; one card each")
 	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
+	n.flags(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
 	return cmd
 }

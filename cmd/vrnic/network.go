@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vrnic/vrnic/fabric"
+	"github.com/vrnic/vrnic/serve"
+)
+
+// network is the Ethernet segment as flags describe it.
+type network struct {
+	uplinks, impair []string
+	pcap            string
+}
+
+func (n *network) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&n.uplinks, "uplink", nil, `one more port of the switch: dgram:LOCAL,REMOTE, stream:PATH[,server],
+udp:LOCAL:PORT,REMOTE:PORT, tcp:HOST:PORT[,server] (as QEMU's -netdev
+dgram and stream), or tap:NAME`)
+	f.StringArrayVar(&n.impair, "impair", nil, `what a cable does to frames: loss=1%,delay=2ms,jitter=1ms,reorder=1%,
+duplicate=1%,corrupt=1%,rate=100mbit,seed=1 and where: port=card0 or
+uplink0 (default all), dir=tx, rx or both (default tx: from the station)`)
+	f.StringVar(&n.pcap, "pcap", "", "capture every port to a pcapng file, or - for stdout; its reader sets the pace")
+}
+
+// stdout is the file name that stands for standard output.
+const stdout = "-"
+
+// parse checks the flags and opens the capture; done is to be called at the end.
+func (n *network) parse() (out serve.Network, done func(), err error) {
+	for _, s := range n.uplinks {
+		u, err := fabric.ParseUplink(s)
+		if err != nil {
+			return out, nil, fmt.Errorf("--uplink: %w", err)
+		}
+		out.Uplinks = append(out.Uplinks, u)
+	}
+	for _, s := range n.impair {
+		r, err := fabric.ParseImpair(s)
+		if err != nil {
+			return out, nil, fmt.Errorf("--impair: %w", err)
+		}
+		out.Impair = append(out.Impair, r)
+	}
+	switch n.pcap {
+	case "":
+		return out, func() {}, nil
+	case stdout:
+		// A reader that has had enough ends the capture, not the network.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		out.Capture = os.Stdout
+		return out, func() {}, nil
+	}
+	f, err := os.Create(n.pcap)
+	if err != nil {
+		return out, nil, fmt.Errorf("--pcap: %w", err)
+	}
+	out.Capture = f
+	return out, func() { f.Close() }, nil
+}
