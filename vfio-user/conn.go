@@ -24,6 +24,7 @@ type conn struct {
 	out  []byte   // the reply in the making, header first
 	fd   *os.File // goes with it
 
+	heard    bool   // it has agreed on a version; belongs to the lobby
 	client   limits // what it told in VERSION
 	answered answer // what it was told
 	irqs     *irqs
@@ -74,6 +75,9 @@ func (c *conn) run(ctx context.Context) error {
 	version, err := c.negotiate()
 	if err != nil {
 		return err
+	}
+	if !c.srv.lobby.agreed(c) {
+		return net.ErrClosed
 	}
 	if err := c.srv.takeDevice(ctx); err != nil {
 		return errors.Join(err, c.fail(version.Header, err))

@@ -31,7 +31,7 @@ const (
 	// incomplete. QEMU sends a message in one go.
 	messageTimeout = 30 * time.Second
 	// maxConns bounds connections that are open at once, with and without the
-	// device; more are closed at once.
+	// device.
 	maxConns = 32
 	// acceptPause is the pause after a failed accept, for instance for want of
 	// descriptors.
@@ -69,6 +69,7 @@ type Server struct {
 	owned  chan struct{} // holds a token while a client has the device
 
 	release releaser
+	lobby   lobby
 }
 
 // NewServer prepares to serve dev. Nothing happens before Serve, which is also
@@ -121,7 +122,6 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		}
 	}()
 
-	room := make(chan struct{}, maxConns)
 	for {
 		sock, err := l.AcceptUnix()
 		switch {
@@ -140,23 +140,34 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			}
 			continue
 		}
-		select {
-		case room <- struct{}{}:
-		default:
+		c := s.newConn(sock, events)
+		ok, crowded := s.lobby.enter(c)
+		if crowded {
 			s.log.Warn("too many connections", "limit", maxConns)
+		}
+		if !ok {
 			s.release.connection(sock)
 			continue
 		}
 		conns.Go(func() {
-			s.serveConn(ctx, sock, events)
-			<-room
+			defer s.lobby.leave(c)
+			s.serveConn(ctx, c)
 		})
 	}
 }
 
-func (s *Server) serveConn(ctx context.Context, sock *net.UnixConn, events *eventfds) {
-	defer s.release.connection(sock)
-	c := &conn{srv: s, log: s.log, events: events, sock: sender{sock: sock, timeout: s.opts.WriteTimeout}, in: newStream(sock, &s.release)}
+func (s *Server) newConn(sock *net.UnixConn, events *eventfds) *conn {
+	return &conn{
+		srv:    s,
+		log:    s.log,
+		events: events,
+		sock:   sender{sock: sock, timeout: s.opts.WriteTimeout},
+		in:     newStream(sock, &s.release),
+	}
+}
+
+func (s *Server) serveConn(ctx context.Context, c *conn) {
+	defer s.release.connection(c.sock.sock)
 	stop := context.AfterFunc(ctx, c.sock.end)
 	defer stop()
 	err := c.run(ctx)
