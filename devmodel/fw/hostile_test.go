@@ -200,6 +200,50 @@ func FuzzAdminDescriptor(f *testing.F) {
 			if d.mem.b[end] != guard {
 				t.Fatal("write past the buffer")
 			}
+			checkSteering(t, d.f)
 		}
 	})
+}
+
+// checkSteering holds the steering in effect against what it may name: VSIs
+// that there are, and queues that the function has.
+func checkSteering(t *testing.T, f *Firmware) {
+	t.Helper()
+	s := f.steering
+	if f.sw.stale != fresh {
+		t.Fatal("the steering is out of date after a command")
+	}
+	for n, v := range s.VSIs {
+		if f.sw.vsis[n] == nil || v.Number != n {
+			t.Fatalf("VSI %d is steered to, and absent", n)
+		}
+		for _, q := range v.Queues {
+			if q >= NumQueues {
+				t.Fatalf("VSI %d has queue %d", n, q)
+			}
+		}
+		if l := len(v.LUT); l != 0 && l != rssVSILUTSize && l != rssPFLUTSize {
+			t.Fatalf("VSI %d has a lookup table of %d", n, l)
+		}
+	}
+	if len(s.VSIs) != len(f.sw.vsis) {
+		t.Fatalf("%d VSIs are steered to, of %d", len(s.VSIs), len(f.sw.vsis))
+	}
+	named := [][]uint16{s.Default, s.DefaultTx}
+	for _, m := range s.Addresses {
+		named = append(named, m.VSIs)
+	}
+	for _, m := range s.EtherTypes {
+		named = append(named, m.VSIs)
+	}
+	for _, vsis := range named {
+		for _, n := range vsis {
+			if s.VSIs[n] == nil {
+				t.Fatalf("a rule means VSI %d, which is absent", n)
+			}
+		}
+	}
+	if s.MaxFrame < minFrame-fcsSize || s.MaxFrame > maxFrame-fcsSize || s.Link != f.LinkUp() {
+		t.Fatalf("largest frame %d, link %t", s.MaxFrame, s.Link)
+	}
 }
