@@ -244,3 +244,33 @@ func TestTransmitDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations per frame", n)
 	}
 }
+
+// One operation is a packet of 64 KiB, cut into segments of 1448.
+func BenchmarkSegmentation(b *testing.B) {
+	c := newCard(b)
+	c.LAN.cfg.Wire, c.LAN.cfg.TxDone = func([]byte) {}, func(int) {}
+	const length = 45 * 1448
+	_ = c.mem.Write(frames, build(b, outbound(0x800), ip4(6), &layers.TCP{}, payload(100))[:54])
+	word := offset(14, 20, 20) | iipt(ipv4Sum) | l4t(l4TCP)
+	b.SetBytes(length)
+	b.ReportAllocs()
+	slot := 0
+	next := func(w0, w1 uint64) {
+		_ = c.mem.Store64(ring+16*uint64(slot), w0)
+		_ = c.mem.Store64(ring+16*uint64(slot)+8, w1)
+		slot = (slot + 1) % ringN
+	}
+	for b.Loop() {
+		next(0, tsoContext(length, 1448))
+		next(frames, word|54<<34)
+		for i := range 5 {
+			cmd := word | length/5<<34
+			if i == 4 {
+				cmd |= cmdEOP | cmdRS
+			}
+			next(0x10000, cmd)
+		}
+		c.Write32(0x2C0000+4, uint32(slot))
+		c.engine.Drain(100)
+	}
+}

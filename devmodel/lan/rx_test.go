@@ -7,7 +7,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -25,9 +27,8 @@ type rxConfig struct {
 	rxdid             int // 0: 2
 }
 
-// rxContext writes the context of queue q as ice_write_rxq_ctx does.
-func (f *fixture) rxContext(q int, c rxConfig) {
-	var b [32]byte
+// pack makes the context as ice_write_rxq_ctx does.
+func (c *rxConfig) pack() (b [32]byte) {
 	set := func(lsb int, v uint64) {
 		for ; v != 0; lsb, v = lsb+1, v>>1 {
 			b[lsb/8] |= byte(v&1) << (lsb % 8)
@@ -49,6 +50,12 @@ func (f *fixture) rxContext(q int, c rxConfig) {
 	set(119, bit(!c.tag2))
 	set(120, uint64(c.split))
 	set(174, uint64(c.max))
+	return b
+}
+
+// rxContext writes the context of queue q.
+func (f *fixture) rxContext(q int, c rxConfig) {
+	b := c.pack()
 	for i := range 8 {
 		f.Write32(uint32(0x280000+i*0x2000+4*q), binary.LittleEndian.Uint32(b[4*i:]))
 	}
@@ -329,5 +336,60 @@ func TestReceiveDoesNotAllocate(t *testing.T) {
 		r.Write32(0x290000+4*2, tail)
 	}); n != 0 {
 		t.Errorf("%v allocations per frame", n)
+	}
+}
+
+// Once QENA_STAT reads 0 the queue writes nothing, however frames come.
+func TestReceiveDisableUnderLoad(t *testing.T) {
+	r := newCard(t)
+	f := build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1400))
+	r.LAN.cfg.RxDone = func(int) {}
+	stop := make(chan struct{})
+	var senders sync.WaitGroup
+	for range 2 {
+		senders.Add(1)
+		go func() {
+			defer senders.Done()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					r.Receive(f)
+				}
+			}
+		}()
+	}
+	for range 200 {
+		r.receiver(2, rxRingN-1, rxConfig{})
+		for r.status(2, 0)&statusDD == 0 {
+			runtime.Gosched()
+		}
+		r.Write32(0x120000+8, 0)
+		if r.Read32(0x120000+8) != 0 {
+			t.Fatal("QENA_STAT stays")
+		}
+		r.repost(2)
+		poison := r.bytes(rxRing(2), 512)
+		runtime.Gosched()
+		if !bytes.Equal(poison, r.bytes(rxRing(2), 512)) {
+			t.Fatal("a write after the queue was disabled")
+		}
+	}
+	close(stop)
+	senders.Wait()
+}
+
+func BenchmarkReceive(b *testing.B) {
+	r := newCard(b)
+	r.receiver(2, 8, rxConfig{})
+	f := build(b, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1446))
+	r.LAN.cfg.RxDone = func(int) {}
+	b.SetBytes(int64(len(f)))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		_ = r.mem.Store64(rxWord(2, i%rxRingN, 0), rxPacket(2, 0))
+		r.LAN.rxTail.Set(2, uint32(i+2)%rxRingN)
+		r.Receive(f)
 	}
 }
