@@ -129,7 +129,7 @@ func New(c Config) *Device {
 			(*signal)(msixIndex, v)
 		}
 	})
-	lanConfig := lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, RxDone: d.irqs.RxQueue,
+	lanConfig := lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, RxDone: d.irqs.RxQueue, MayDMA: d.config.BusMaster,
 		Malicious: func() { d.irqs.OICR(pci.OICRMalDetect) }, Engine: d.engine}
 	if c.Wire != nil {
 		lanConfig.Wire = c.Wire.Send

@@ -66,6 +66,9 @@ type Config struct {
 	// RDMA is offered the RoCEv2 frames for a VSI with the protocol engine's
 	// filter on; it tells whether it took the frame. nil: takes none.
 	RDMA func(vsi uint16, frame []byte) bool
+	// MayDMA tells whether the function may write to memory; nil: always. If
+	// not, nothing is received: no driver can help frames that come then.
+	MayDMA func() bool
 	// Malicious is the cause OICR.MAL_DETECT; may be nil.
 	Malicious func()
 	Engine    *engine.Engine // runs the queues
@@ -94,6 +97,9 @@ func New(c Config) *LAN {
 	}
 	if c.RxDone == nil {
 		c.RxDone = func(int) {}
+	}
+	if c.MayDMA == nil {
+		c.MayDMA = func() bool { return true }
 	}
 	if c.Malicious == nil {
 		c.Malicious = func() {}

@@ -147,7 +147,7 @@ func (q *rxQueue) disable() {
 func (q *rxQueue) place(d *delivery) outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.on || q.dbuf == 0 {
+	if !q.on || q.dbuf == 0 || !q.lan.cfg.MayDMA() {
 		return dropped
 	}
 	var fcs []byte
