@@ -220,10 +220,7 @@ func (q *rxQueue) fill(d *delivery, p *pieces, header int, overflow bool, count 
 		if q.rxdid == rxdidNIC2 {
 			le.PutUint16(wb[26:], d.vsi.Number)
 		}
-		if err := mem.Write(at+16, wb[16:]); err != nil {
-			return err
-		}
-		if err := mem.Store64(at, le.Uint64(wb[:])); err != nil {
+		if err := mem.Write(at, wb[:]); err != nil { // the word with DD is 0 still
 			return err
 		}
 		if err := mem.Store64(at+8, word); err != nil {
