@@ -73,7 +73,7 @@ func (s *Switch) OpenUplink(name string, spec UplinkSpec) (*Uplink, error) {
 		u.closeAll()
 		return nil, fmt.Errorf("uplink %s: %w", spec, err)
 	}
-	u.port = s.attach(name, u, false)
+	u.port = s.attach(name, u, u.out.wire != nil)
 	s.mu.Lock()
 	s.uplinks = append(s.uplinks, u)
 	s.mu.Unlock()
