@@ -20,6 +20,10 @@
 //     HEAD means none. Events that find none wait, up to a bound.
 //   - The driver copies datalen bytes of a response, and fails if that is more
 //     than it sent: datalen never grows.
+//   - What decides where frames go is made of VSIs, rules, lists, RSS tables
+//     and the port into one immutable lan.Steering, once per command that
+//     changes any of them, before it is answered. A rule that a Steering has no
+//     word for is refused.
 //   - What a reset ends is listed in Reset. The package and the VLAN mode
 //     outlive a function reset, and so does the port's configuration.
 package fw
