@@ -20,7 +20,7 @@ import (
 // card is a device with a client: registers by offset and recorded messages.
 type card struct {
 	*Device
-	t *testing.T
+	t testing.TB
 
 	mu     sync.Mutex
 	sent   []int

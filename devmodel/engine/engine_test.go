@@ -243,3 +243,28 @@ func TestShuffle(t *testing.T) {
 		t.Error("not shuffled")
 	}
 }
+
+// Short times, long times and none in any order; a stopped timer holds nothing.
+func TestRealTimer(t *testing.T) {
+	before := runtime.NumGoroutine()
+	fired := make(chan struct{}, 100)
+	timer := RealClock().NewTimer(func() { fired <- struct{}{} })
+	for _, d := range []time.Duration{50 * time.Microsecond, 0, 3 * time.Millisecond, time.Millisecond} {
+		start := time.Now()
+		timer.Reset(time.Hour)
+		timer.Reset(d)
+		<-fired
+		if took := time.Since(start); took < d {
+			t.Errorf("%v took %v", d, took)
+		}
+	}
+	timer.Reset(time.Millisecond)
+	timer.Stop()
+	for range 1_000_000 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
