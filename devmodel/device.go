@@ -130,6 +130,7 @@ func New(c Config) *Device {
 		}
 	})
 	lanConfig := lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, RxDone: d.irqs.RxQueue, MayDMA: d.config.BusMaster,
+		Overtaken: d.system.stragglers.Load,
 		Malicious: func() { d.irqs.OICR(pci.OICRMalDetect) }, Engine: d.engine}
 	if c.Wire != nil {
 		lanConfig.Wire = c.Wire.Send

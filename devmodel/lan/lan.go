@@ -69,6 +69,9 @@ type Config struct {
 	// MayDMA tells whether the function may write to memory; nil: always. If
 	// not, nothing is received: no driver can help frames that come then.
 	MayDMA func() bool
+	// Overtaken tells whether a reset has overtaken steps that may still run:
+	// what they find is reported, but leaves no trace in registers. nil: never.
+	Overtaken func() bool
 	// Malicious is the cause OICR.MAL_DETECT; may be nil.
 	Malicious func()
 	Engine    *engine.Engine // runs the queues
@@ -100,6 +103,9 @@ func New(c Config) *LAN {
 	}
 	if c.MayDMA == nil {
 		c.MayDMA = func() bool { return true }
+	}
+	if c.Overtaken == nil {
+		c.Overtaken = func() bool { return false }
 	}
 	if c.Malicious == nil {
 		c.Malicious = func() {}

@@ -27,6 +27,10 @@ const mdetValid = 1 << 31
 // in the registers of a source. A global register keeps the first event until
 // the driver has written it.
 func (l *LAN) bad(source, q int, event any) {
+	l.cfg.Emit(event)
+	if l.cfg.Overtaken() {
+		return
+	}
 	m, shift := &l.mdet[source], 0
 	if source == mdetTxPQM {
 		shift = 12
@@ -35,7 +39,6 @@ func (l *LAN) bad(source, q int, event any) {
 		m.global.Set(0, mdetValid|malType<<26|uint32(q)<<shift)
 	}
 	m.function.Set(0, 1)
-	l.cfg.Emit(event)
 	l.cfg.Malicious()
 }
 

@@ -266,9 +266,13 @@ func (q *txQueue) transmit(r *txRing, limit int) (sent int) {
 	return sent
 }
 
-// stop ends the queue's work for a descriptor at the head.
+// stop ends the queue's work for a descriptor at the head. What a step finds
+// after the queue was disabled is nobody's fault.
 func (q *txQueue) stop(r *txRing, d txDesc, why string) {
 	r.stopped.Store(true)
+	if q.ring.Load() != r {
+		return
+	}
 	q.lan.stats.txError(r.vsi)
 	q.lan.bad(mdetTxTCLAN, q.id, BadTxDescriptor{q.id, r.head.Load(), d.word0(), d.word1(), why + "; the queue stops"})
 }
