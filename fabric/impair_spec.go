@@ -28,7 +28,8 @@ func (d Direction) String() string { return directions[d] }
 
 // Impairment is a rule for the cables between ports and switch. Each direction
 // of each port that it names is impaired by itself, with a random source of its
-// own: the same frames at the same times meet the same fate.
+// own: the same frames at the same times meet the same fate. Times on the
+// machine's clock are good to about 1 ms.
 type Impairment struct {
 	// Probabilities from 0 to 1.
 	Loss      float64

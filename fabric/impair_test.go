@@ -86,7 +86,7 @@ func TestParseImpair(t *testing.T) {
 // directions and ports have fates of their own, and every frame is accounted
 // for.
 func TestChance(t *testing.T) {
-	const n = 50000
+	const n = 20000
 	run := func(specs ...string) ([]uint32, ImpairStats) {
 		_, _, sinks, ports := impaired(t, specs...)
 		for i := range n {
@@ -152,7 +152,7 @@ func TestRules(t *testing.T) {
 func TestCorrupt(t *testing.T) {
 	_, _, sinks, ports := impaired(t, "corrupt=100%")
 	seen := map[int]bool{}
-	for range 2000 {
+	for range 1500 {
 		f := frame(mac(1), mac(0), 64, 0)
 		before := bytes.Clone(f)
 		ports[0].Send(f)
@@ -172,7 +172,7 @@ func TestCorrupt(t *testing.T) {
 			t.Fatalf("bit %d of the header was turned over", bit)
 		}
 	}
-	if len(seen) < 390 {
+	if len(seen) < 370 {
 		t.Errorf("%d of 400 bits were ever turned over", len(seen))
 	}
 }
@@ -185,9 +185,8 @@ func TestDelay(t *testing.T) {
 	}
 	check(t, "frames held", ports[0].Stats().TxImpair.Held, 3)
 	check(t, "bytes held", ports[0].Stats().TxImpair.HeldBytes, 3*256)
-	for _, wanted := range []int{0, 1, 1, 1, 0} {
+	for range 5 {
 		advance(time.Millisecond / 2)
-		_ = wanted
 	}
 	sinks[1].mu.Lock()
 	at := slices.Clone(sinks[1].at)
@@ -225,7 +224,7 @@ func TestJitterKeepsOrder(t *testing.T) {
 func TestReorder(t *testing.T) {
 	for _, spec := range []string{"reorder=5%,seed=1", "reorder=5%,delay=3ms,seed=1"} {
 		_, advance, sinks, ports := impaired(t, spec)
-		const n = 5000
+		const n = 2000
 		for i := range n {
 			ports[0].Send(frame(mac(1), mac(0), 60, uint32(i)))
 			advance(200 * time.Microsecond)
@@ -322,14 +321,15 @@ func TestImpairConcurrent(t *testing.T) {
 	defer s.Close()
 	k := newSink()
 	to := s.Attach("to", k)
-	const senders, n = 3, 2000
+	const senders, n = 3, 500
 	var all sync.WaitGroup
 	var ports []*Port
 	for i := range senders {
-		ports = append(ports, s.Attach("from", newSink()))
+		p := s.Attach("from", newSink())
+		ports = append(ports, p)
 		all.Go(func() {
 			for j := range n {
-				ports[i].Send(frame(broadcast, mac(i), 60, uint32(j)))
+				p.Send(frame(broadcast, mac(i), 60, uint32(j)))
 			}
 		})
 	}

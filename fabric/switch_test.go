@@ -133,7 +133,7 @@ func TestCrowd(t *testing.T) {
 			known = append(known, i)
 		}
 	}
-	for i := range 20000 {
+	for i := range 6000 {
 		ports[1].Send(frame(broadcast, mac(1e6+i), 60, 0))
 	}
 	entries := 0
@@ -155,7 +155,7 @@ func TestCrowd(t *testing.T) {
 
 // TestModel holds the switch against the plainest model of one: a map.
 func TestModel(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s, clock, sinks, ports := segment(t, 5, Options{})
 		type place struct {
@@ -172,7 +172,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 		small := 0
-		for step := range 3000 {
+		for step := range 2000 {
 			switch p := r.IntN(1000); {
 			case p < 10:
 				i := r.IntN(5)
@@ -233,7 +233,7 @@ func TestModel(t *testing.T) {
 // TestConcurrent: frames of many senders arrive once, in order, nowhere else,
 // while links and ports come and go beside them.
 func TestConcurrent(t *testing.T) {
-	const n, frames = 4, 5000
+	const n, frames = 4, 1000
 	s, _, sinks, ports := segment(t, n, Options{Stations: 64})
 	for i := range n {
 		ports[i].Send(frame(broadcast, mac(i), 60, 0))

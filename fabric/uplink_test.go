@@ -345,7 +345,7 @@ func TestHostileStream(t *testing.T) {
 func TestStalledPeer(t *testing.T) {
 	for _, kind := range []string{"stream", "dgram"} {
 		t.Run(kind, func(t *testing.T) {
-			const sent = 5000
+			const sent = 2000
 			dir := t.TempDir()
 			local, remote := filepath.Join(dir, "l"), filepath.Join(dir, "r")
 			got := 0
