@@ -310,7 +310,7 @@ func (d *Device) judge(event any) any {
 		if e.Opcode == fw.GetVersion {
 			d.system.orphans.Store(false)
 		}
-	case lan.BadQueue, cqp.NotLive, qp.UnknownQP, eventq.UnknownCQ, eventq.AEQCredit, fw.BadIndex:
+	case lan.BadQueue, lan.BadRxContext, cqp.NotLive, qp.UnknownQP, eventq.UnknownCQ, eventq.AEQCredit, fw.BadIndex:
 		return Orphan{event}
 	}
 	return event
