@@ -106,7 +106,7 @@ func newIRQs(counts [NumIRQs]uint32, masker IRQMasker, events *eventfds) *irqs {
 			v.events, v.fd, v.autoMask = events, -1, i == IRQIntx
 		}
 	}
-	q.watch.act = q.mask
+	q.watch.act, q.watch.pace = q.mask, watchPace()
 	return q
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,9 +26,11 @@ type watched struct {
 // does for a level-triggered INTx. Nothing exists until the first one arrives.
 //
 // The eventfds are watched edge-triggered and never read: every write is an
-// event of its own, and a read could block.
+// event of its own, and a read could block. A client that writes in a loop gets a
+// part of a CPU and no more.
 type irqWatch struct {
-	act func(index, vector int, mask bool)
+	act  func(index, vector int, mask bool)
+	pace pace // of act; the goroutine's
 
 	mu     sync.Mutex
 	epoll  *os.File
@@ -163,5 +166,32 @@ func (w *irqWatch) run(epoll *os.File, done chan<- struct{}) {
 				w.act(key.index, key.vector, key.mask)
 			}
 		}
+		if pause := w.pace.pause(time.Now(), n); pause > 0 {
+			time.Sleep(pause)
+		}
 	}
+}
+
+// pace bounds a rate to most events in a window of time.
+type pace struct {
+	window time.Duration
+	most   int
+
+	start time.Time // of the window
+	n     int       // events in it
+}
+
+// watchPace is more than an INTx needs: 100,000 a second.
+func watchPace() pace { return pace{window: time.Millisecond, most: 100} }
+
+// pause notes that n events came and tells how long to wait before the next.
+func (p *pace) pause(now time.Time, n int) time.Duration {
+	if now.Sub(p.start) >= p.window {
+		p.start, p.n = now, 0
+	}
+	p.n += n
+	if p.n < p.most {
+		return 0
+	}
+	return p.start.Add(p.window).Sub(now)
 }
