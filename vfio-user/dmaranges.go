@@ -4,18 +4,17 @@ package vfiouser
 
 import (
 	"fmt"
-	"slices"
-	"sort"
 	"sync"
 
+	"github.com/vrnic/vrnic/vfio-user/internal/byaddr"
 	"golang.org/x/sys/unix"
 )
 
-// dmaRanges are the ranges that a client has mapped, by address. The reader
-// changes them; whoever does DMA by message looks at them.
+// dmaRanges are the ranges that a client has mapped. The reader changes them;
+// whoever does DMA by message looks at them.
 type dmaRanges struct {
-	mu   sync.RWMutex
-	list []dmaRange
+	mu  sync.RWMutex
+	all byaddr.Map[dmaRange]
 }
 
 // dmaRange is [iova, iova+size), which may end at 2^64.
@@ -24,11 +23,13 @@ type dmaRange struct {
 	readable, writable bool
 }
 
+func (m *dmaRange) last() uint64 { return m.iova + (m.size - 1) }
+
 // full tells whether no more range may come.
 func (r *dmaRanges) full() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return len(r.list) >= maxDMAMaps
+	return r.all.Len() >= maxDMAMaps
 }
 
 // add notes a range that the device accepted. Whether ranges may overlap is the
@@ -36,33 +37,32 @@ func (r *dmaRanges) full() bool {
 func (r *dmaRanges) add(n dmaRange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.after(n.iova)
-	if i > 0 && r.list[i-1].iova == n.iova {
-		r.list[i-1] = n
-		return
-	}
-	r.list = slices.Insert(r.list, i, n)
+	r.all.Set(n.iova, n)
 }
 
 // remove forgets all ranges inside [iova, iova+size).
 func (r *dmaRanges) remove(iova, size uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first := sort.Search(len(r.list), func(i int) bool { return r.list[i].iova >= iova })
-	end := r.after(iova + (size - 1))
-	kept := slices.DeleteFunc(r.list[first:end], func(m dmaRange) bool { return m.iova+(m.size-1) <= iova+(size-1) })
-	r.list = slices.Delete(r.list, first+len(kept), end)
+	last := iova + (size - 1)
+	var inside []uint64
+	for at, m := range r.all.From(iova) {
+		if at > last {
+			break
+		}
+		if m.last() <= last {
+			inside = append(inside, at)
+		}
+	}
+	for _, at := range inside {
+		r.all.Delete(at)
+	}
 }
 
 func (r *dmaRanges) removeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = nil
-}
-
-// after is the index behind the ranges that start at iova or below.
-func (r *dmaRanges) after(iova uint64) int {
-	return sort.Search(len(r.list), func(i int) bool { return r.list[i].iova > iova })
+	r.all.Clear()
 }
 
 // check finds out whether a DMA_READ or DMA_WRITE of n bytes stays inside ranges
@@ -74,11 +74,11 @@ func (r *dmaRanges) check(cmd Command, iova uint64, n int) error {
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for i := r.after(iova) - 1; left > 0; i++ {
-		if i < 0 || i >= len(r.list) || r.list[i].iova > iova || iova-r.list[i].iova >= r.list[i].size {
+	for left > 0 {
+		m, ok := r.all.Floor(iova)
+		if !ok || iova > m.last() {
 			return fmt.Errorf("%#x is not mapped: %w", iova, unix.EFAULT)
 		}
-		m := &r.list[i]
 		if cmd == CmdDMARead && !m.readable || cmd == CmdDMAWrite && !m.writable {
 			return fmt.Errorf("%#x is not mapped for that: %w", iova, unix.EFAULT)
 		}

@@ -80,3 +80,13 @@ func TestRangesAreBounded(t *testing.T) {
 		t.Error("full after an unmap")
 	}
 }
+
+// BenchmarkRangesDownwards maps as much as may be, the highest address first.
+func BenchmarkRangesDownwards(b *testing.B) {
+	for b.Loop() {
+		var r dmaRanges
+		for i := range uint64(maxDMAMaps) {
+			r.add(dmaRange{iova: (maxDMAMaps - i) * pageSize, size: pageSize})
+		}
+	}
+}

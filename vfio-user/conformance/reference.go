@@ -12,6 +12,7 @@ import (
 	"time"
 
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
+	"github.com/vrnic/vrnic/vfio-user/internal/byaddr"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,7 +77,7 @@ type Reference struct {
 	shared  []byte   // its mapping
 	config  config
 
-	maps            []refMap // by address
+	maps            byaddr.Map[refMap]
 	resets, flrs    uint64
 	masked          uint64
 	address, length uint64
@@ -191,7 +192,7 @@ func (r *Reference) powerOn() {
 	}
 	copy(r.mem[refROM], romStart)
 	r.config = newConfig()
-	r.maps = nil
+	r.maps.Clear()
 	r.resets, r.flrs, r.masked = 0, 0, 0
 	r.address, r.length = 0, 64
 	r.level = false
@@ -256,7 +257,7 @@ func (r *Reference) ReadRegion(region int, offset uint64, p []byte) error {
 	var v uint64
 	switch offset {
 	case regMaps:
-		v = uint64(len(r.maps))
+		v = uint64(r.maps.Len())
 	case regResets:
 		v = r.resets
 	case regFLRs:

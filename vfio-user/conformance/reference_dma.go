@@ -4,13 +4,11 @@ package conformance
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
@@ -21,13 +19,12 @@ import (
 func (r *Reference) MapDMA(iova, size uint64, f *os.File, offset uint64, readable, writable bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The first map that ends behind the start of the new one.
-	i, _ := slices.BinarySearchFunc(r.maps, iova, func(m refMap, at uint64) int { return cmp.Compare(m.last(), at) })
-	if i < len(r.maps) && r.maps[i].iova <= iova+(size-1) {
+	// Maps do not overlap: the one that starts last says whether any is in the way.
+	if m, ok := r.maps.Floor(iova + (size - 1)); ok && m.last() >= iova {
 		closeFile(f)
 		return unix.EEXIST
 	}
-	r.maps = slices.Insert(r.maps, i, refMap{iova, size, offset, f, readable, writable})
+	r.maps.Set(iova, refMap{iova, size, offset, f, readable, writable})
 	return nil
 }
 
@@ -35,14 +32,18 @@ func (r *Reference) MapDMA(iova, size uint64, f *os.File, offset uint64, readabl
 func (r *Reference) UnmapDMA(iova, size uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.maps = slices.DeleteFunc(r.maps, func(m refMap) bool {
-		inside := m.iova >= iova && m.last() <= iova+(size-1)
-		if inside {
-			closeFile(m.file)
-			r.abandon(m.iova, m.size)
+	var inside []refMap
+	for _, m := range r.maps.From(iova) {
+		if m.last() > iova+(size-1) {
+			break // and all behind it
 		}
-		return inside
-	})
+		inside = append(inside, m)
+	}
+	for _, m := range inside {
+		closeFile(m.file)
+		r.abandon(m.iova, m.size)
+		r.maps.Delete(m.iova)
+	}
 	return nil
 }
 
@@ -50,10 +51,10 @@ func (r *Reference) UnmapDMA(iova, size uint64) error {
 func (r *Reference) UnmapAllDMA() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range r.maps {
+	for _, m := range r.maps.From(0) {
 		closeFile(m.file)
 	}
-	r.maps = nil
+	r.maps.Clear()
 	r.abandon(0, 0)
 }
 
@@ -88,11 +89,10 @@ func (r *Reference) mapped(iova uint64, p []byte, store bool) error {
 
 // find finds the one map that all of the range is in.
 func (r *Reference) find(iova, size uint64) (m refMap, at uint64, ok bool) {
-	i, _ := slices.BinarySearchFunc(r.maps, iova, func(m refMap, at uint64) int { return cmp.Compare(m.last(), at) })
-	if i == len(r.maps) || r.maps[i].iova > iova {
+	m, ok = r.maps.Floor(iova)
+	if !ok || iova > m.last() {
 		return refMap{}, 0, false
 	}
-	m = r.maps[i]
 	at = iova - m.iova
 	return m, at, size <= m.size-at
 }
