@@ -45,21 +45,18 @@ const (
 
 // iocb and ioEvent are the kernel's (include/uapi/linux/aio_abi.h).
 type iocb struct {
-	data            uint64
-	key, rwFlags    uint32 // the other way round on big-endian machines; both are 0
+	_               uint64    // aio_data
+	_               [2]uint32 // aio_key, aio_rw_flags
 	opcode          uint16
-	priority        int16
+	_               int16 // aio_reqprio
 	fd              uint32
-	buf, size       uint64
-	offset          int64
-	reserved        uint64
+	_               [2]uint64 // aio_buf, aio_nbytes
+	_               int64     // aio_offset
+	_               uint64    // aio_reserved2
 	flags, signalFD uint32
 }
 
-type ioEvent struct {
-	data, obj         uint64
-	result, secondary int64
-}
+type ioEvent [4]uint64 // data, obj, res, res2
 
 const (
 	iocbCmdPread  = 0
