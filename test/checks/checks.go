@@ -81,8 +81,9 @@ func tail(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// limit bounds every command of a check: a hang is a failure, not a wait.
-const limit = 12 * time.Minute
+// limit bounds every command of a check: a hang is a failure, not a wait. The
+// longest fuzz for ten minutes, after a build that a busy machine takes its time for.
+const limit = 20 * time.Minute
 
 // start prepares a command in the checkout.
 func (e *env) start(ctx context.Context, stdin string, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
