@@ -3,6 +3,10 @@
 package main
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/vrnic/vrnic/serve"
@@ -44,7 +48,12 @@ interrupt and has to rebuild. The command returns once the reset has begun.`, []
 			Short:     c.short,
 			Long:      c.long,
 			ValidArgs: c.args,
-			Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+			Args: func(cmd *cobra.Command, args []string) error {
+				if len(args) != 1 || !slices.Contains(c.args, args[0]) {
+					return fmt.Errorf("%s: want one of %s", strings.Join(append([]string{cmd.Name()}, args...), " "), strings.Join(c.args, ", "))
+				}
+				return nil
+			},
 			RunE: func(cmd *cobra.Command, args []string) error {
 				r := serve.Request{Device: card.device, What: cmd.Name(), Name: args[0]}
 				if _, err := serve.Ask(cmd.Context(), card.control, r); err != nil {

@@ -72,7 +72,7 @@ takes for "skip this one".`,
 		Example: `  vrnic run -- ibv_devinfo -v
   vrnic run --guests 2 --peer 'iperf3 -s -1' -- iperf3 -c peer
   vrnic run -k debian-12 -- sh -c 'dmesg | grep irdma'
-  vrnic run -k ~/linux --timeout 30s -- ./reproduce.sh`,
+  vrnic run -k ~/linux --timeout 30s --copy reproduce.sh -- ./reproduce.sh`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.verbose && g.logLevel == "" {

@@ -32,7 +32,11 @@ func (e *MachineError) Error() string {
 // Format writes the console's last lines too on %+v.
 func (e *MachineError) Format(s fmt.State, verb rune) {
 	_, _ = io.WriteString(s, e.Error())
-	if verb == 'v' && s.Flag('+') && len(e.ConsoleTail) > 0 {
+	switch {
+	case verb != 'v' || !s.Flag('+'):
+	case len(e.ConsoleTail) == 0:
+		_, _ = io.WriteString(s, "\nnothing came on the guest's console")
+	default:
 		_, _ = io.WriteString(s, "\nlast lines of the guest's console:\n  "+strings.Join(e.ConsoleTail, "\n  "))
 	}
 }
