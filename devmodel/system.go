@@ -12,6 +12,7 @@ import (
 	eventq "github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/devmodel/grace"
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/pci"
 	"github.com/vrnic/vrnic/devmodel/qp"
@@ -286,10 +287,11 @@ func (s *system) frozen(offset uint64) bool { return s.state == devInReset && of
 
 // Orphan is the event of something that a reset has ended: of a doorbell or the
 // like whose driver may not know yet, after a global one; of a step of the data
-// path that was under way, after any. It breaks no rule.
+// path that was under way, after any, or that bus mastering ended under. It breaks
+// no rule.
 type Orphan struct{ Event any }
 
-func (o Orphan) String() string { return fmt.Sprintf("after the reset: %v", o.Event) }
+func (o Orphan) String() string { return fmt.Sprintf("overtaken by a reset: %v", o.Event) }
 
 // judge keeps from the sinks as a violation what a driver cannot know: between
 // a global reset and its first command to the new firmware it goes on with what
@@ -301,6 +303,9 @@ func (d *Device) judge(event any) any {
 		default:
 			return Orphan{event}
 		}
+	}
+	if d.blocked(event) {
+		return Orphan{event}
 	}
 	if !d.system.orphans.Load() {
 		return event
@@ -314,4 +319,15 @@ func (d *Device) judge(event any) any {
 		return Orphan{event}
 	}
 	return event
+}
+
+// blocked tells of a step of the data path that was not let reach memory. A
+// machine that is reset under traffic takes bus mastering away some time before
+// it resets the card, and no driver has a part in that.
+func (d *Device) blocked(event any) bool {
+	switch event.(type) {
+	case qp.QueueUnreadable, eventq.QueueUnwritable, hmc.AccessFailed, lan.BadTxDescriptor, lan.BadRxDescriptor:
+		return !d.config.BusMaster()
+	}
+	return false
 }
