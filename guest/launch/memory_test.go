@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -81,7 +82,7 @@ func TestBootMemory(t *testing.T) {
 	}{
 		{"shared", machineArgs("256M"), ""},
 		{"shared file", []string{"-machine", "q35,memory-backend=m", "-m", "256M",
-			"-object", "memory-backend-file,id=m,size=256M,share=on,mem-path=" + filepath.Join(t.TempDir(), "ram")}, ""},
+			"-object", "memory-backend-file,id=m,size=256M,share=on,mem-path=" + filepath.Join(sharedMemory(t), "ram")}, ""},
 		{"no descriptor", []string{"-machine", "q35", "-m", "256M"}, "no descriptor"},
 		{"private", []string{"-machine", "q35,memory-backend=m", "-m", "256M",
 			"-object", "memory-backend-memfd,id=m,size=256M,share=off"}, "share=off"},
@@ -153,4 +154,16 @@ func (w lineWriter) Write(p []byte) (int, error) {
 	default: // far too many already
 	}
 	return len(p), nil
+}
+
+// sharedMemory is a folder for memory files: what temporary files lie on may be
+// refused (see package guestmem).
+func sharedMemory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "vrnic-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
