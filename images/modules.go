@@ -28,7 +28,7 @@ var guestModules = []string{
 	"virtio_pci", "virtio_console", "virtio_rng", "virtio_blk", "virtio_net", "virtio_iommu", "virtio_balloon",
 	"9p", "9pnet_virtio", "pvpanic_pci", "vmw_vsock_virtio_transport",
 	// peers and comparisons
-	"rdma_rxe", "siw",
+	"rdma_rxe", "siw", "e1000e",
 	// storage over RDMA
 	"nvme_rdma", "nvmet_rdma", "nvmet", "nvme_tcp", "nvmet_tcp", "null_blk", "brd", "loop",
 	"ext4", "vfat", "nls_cp437", "nls_ascii", "nls_iso8859_1", "configfs", "overlay",
