@@ -249,11 +249,12 @@ type server struct {
 	stop    func() error
 }
 
-func startServer(t *testing.T, e *env, n int) *server {
+// startServer serves n cards, with further arguments.
+func startServer(t *testing.T, e *env, n int, more ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	s := &server{control: filepath.Join(dir, "control")}
-	args := []string{"serve", "--control", s.control}
+	args := append([]string{"serve", "--control", s.control}, more...)
 	for i := range n {
 		s.sockets = append(s.sockets, filepath.Join(dir, fmt.Sprintf("card%d", i)))
 		args = append(args, "--socket", s.sockets[i])

@@ -38,7 +38,19 @@ type machine struct {
 // bootMachine boots a guest whose shells have the functions of lib.
 func bootMachine(t *testing.T, e *env, kernel, lib string) *machine {
 	t.Helper()
-	m := &machine{t: t, e: e, server: startServer(t, e, 1), lib: lib}
+	server := startServer(t, e, 1)
+	c := guestConfig(t, e, kernel, server.sockets)
+	c.Guest.Nets = []wire.Net{{Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.77.1/24")}}}
+	guest, err := launch.Boot(t.Context(), c)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	return newMachine(t, e, server, guest, lib)
+}
+
+// guestConfig describes a guest with a card of each socket.
+func guestConfig(t *testing.T, e *env, kernel string, sockets []string) launch.Config {
+	t.Helper()
 	dir, err := images.DefaultDir()
 	if err != nil {
 		t.Fatal(err)
@@ -59,14 +71,16 @@ func bootMachine(t *testing.T, e *env, kernel, lib string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.guest, err = launch.Boot(t.Context(), launch.Config{
+	return launch.Config{
 		QEMU: qemu.Argv, Kernel: k.Image, Initrd: []string{initrd}, Init: e.vrnic,
-		Sockets: m.server.sockets, Artifacts: e.outDir,
-		Guest: wire.Config{Nets: []wire.Net{{Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.77.1/24")}}}},
-	})
-	if err != nil {
-		t.Fatalf("%+v", err)
+		Sockets: sockets, Artifacts: e.outDir,
 	}
+}
+
+// newMachine opens the first shell of a guest that has booted.
+func newMachine(t *testing.T, e *env, server *server, guest *launch.Machine, lib string) *machine {
+	t.Helper()
+	m := &machine{t: t, e: e, server: server, guest: guest, lib: lib}
 	t.Cleanup(m.guest.Kill)
 	m.shell()
 	return m
