@@ -36,6 +36,7 @@ type Config struct {
 	Initrd  []string // cpio archives, concatenated in this order
 	Append  string   // further kernel command line
 	Sockets []string // vfio-user sockets, one device each, in this order
+	Ports   int      // root ports, at least one per socket; see Machine.Plug
 
 	CPUs      int
 	MemoryMiB int

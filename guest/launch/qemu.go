@@ -32,7 +32,7 @@ const (
 // takes it) on a q35 machine, and a root port and a vfio-user-pci device for
 // each socket.
 func AttachArgs(sockets []string, memory string) []string {
-	return append(machineArgs(memory), deviceArgs(sockets)...)
+	return append(machineArgs(memory), deviceArgs(sockets, 0)...)
 }
 
 func machineArgs(memory string) []string {
@@ -49,24 +49,31 @@ func machineArgs(memory string) []string {
 // can do that, which under KVM asks for a split interrupt controller.
 func iommuArgs() []string { return []string{"-device", "intel-iommu,caching-mode=on"} }
 
-func deviceArgs(sockets []string) (args []string) {
-	for i, path := range sockets {
-		n := strconv.Itoa(i)
+// deviceArgs gives each device a root port; ports is how many there are at least.
+func deviceArgs(sockets []string, ports int) (args []string) {
+	for i := range max(ports, len(sockets)) {
+		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", i, i+1, i+1))
+		if i >= len(sockets) {
+			continue
+		}
 		// The JSON form is the only one in which QEMU takes the socket.
-		device, err := json.Marshal(map[string]any{
-			"driver": "vfio-user-pci",
-			"id":     "vrnic" + n,
-			"bus":    "rp" + n,
-			"socket": map[string]string{"type": "unix", "path": path},
-		})
+		device, err := json.Marshal(card(i, sockets[i]))
 		if err != nil {
 			panic(err) // strings always marshal
 		}
-		args = append(args,
-			"-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", i, i+1, i+1),
-			"-device", string(device))
+		args = append(args, "-device", string(device))
 	}
 	return args
+}
+
+// card describes the device on a socket, behind a root port, as QEMU takes it.
+func card(port int, socket string) map[string]any {
+	return map[string]any{
+		"driver": "vfio-user-pci",
+		"id":     fmt.Sprintf("vrnic%d", port),
+		"bus":    fmt.Sprintf("rp%d", port),
+		"socket": map[string]string{"type": "unix", "path": socket},
+	}
 }
 
 // qemuArgs is the whole command line but for the program. level is the console
@@ -93,7 +100,7 @@ func (c Config) qemuArgs(level int) ([]string, error) {
 	if c.IOMMU {
 		args = append(args, iommuArgs()...)
 	}
-	args = append(args, deviceArgs(c.Sockets)...)
+	args = append(args, deviceArgs(c.Sockets, c.Ports)...)
 	args = append(args,
 		"-smp", strconv.Itoa(c.CPUs),
 		"-kernel", c.Kernel,
