@@ -10,8 +10,9 @@
 //   - Fields are in network byte order in the frame and numbers here; checksums
 //     are kept as they stand in the frame, big-endian.
 //   - Nothing allocates, nothing keeps the frame.
-//   - Tunnels are parsed to their outer level: IP-in-IP and GRE are IP with
-//     another protocol, VXLAN is UDP.
+//   - One tunnel is looked into: IP-in-IP, GRE, and UDP to the ports that the
+//     caller names. In what it carries, a further tunnel is IP with another
+//     protocol, or UDP.
 package frame
 
 import "encoding/binary"
@@ -92,20 +93,18 @@ const (
 	IPv6
 )
 
-// Info is what a frame is. Offsets count from its start; 0 means absent.
-type Info struct {
-	// TPID and TCI are the outermost VLAN tag; TPID 0: there is none.
-	TPID, TCI uint16
-	Tags      uint8 // number of tags
-	// Type is the Ethernet type behind the tags.
-	Type  uint16
-	PType uint16
-
+// Packet is an IP packet in a frame. Offsets count from the frame's start; 0
+// means absent.
+type Packet struct {
 	Network Network
 	Proto   uint8 // behind the extension headers
-	// L3 is the header behind Type; L4 the header of Proto, in a fragment what
-	// is in its place; L4Len its length where the parser knows Proto, else 0.
-	// End is behind the IP payload, where padding begins.
+	// Kind is what the transport is, as one of PTypeFrag to PTypeICMP; 0: it
+	// is no IP packet.
+	Kind uint16
+	// L3 is where the IP header is or, if there is none, what stands in its
+	// place; L4 the header of Proto, in a fragment what is in its place; L4Len
+	// its length where the parser knows Proto, else 0. End is behind the IP
+	// payload, where padding begins.
 	L3, L4, L4Len, End int
 
 	Fragment bool
@@ -114,14 +113,28 @@ type Info struct {
 	AddressChanged bool
 }
 
+// Info is what a frame is.
+type Info struct {
+	// TPID and TCI are the outermost VLAN tag; TPID 0: there is none.
+	TPID, TCI uint16
+	Tags      uint8 // number of tags
+	// Type is the Ethernet type behind the tags.
+	Type  uint16
+	PType uint16
+
+	Packet
+	Tunnel Tunnel
+	Inner  Packet // in the tunnel
+}
+
 func be16(p []byte) uint16 { return binary.BigEndian.Uint16(p) }
 
 // IsTag tells whether an Ethernet type begins a VLAN tag.
 func IsTag(t uint16) bool { return t == TypeVLAN || t == TypeQinQ || t == TypeQinQOld }
 
 // Parse reads f, of any length. A frame too short for an Ethernet header has
-// Type 0.
-func Parse(f []byte) (i Info) {
+// Type 0. UDP to the ports named is a tunnel, if it looks like one.
+func Parse(f []byte, udpTunnels ...uint16) (i Info) {
 	i.PType, i.End = PTypeL2, len(f)
 	at := AddressesLen
 	if len(f) < HeaderLen {
@@ -138,10 +151,14 @@ func Parse(f []byte) (i Info) {
 	}
 	i.L3 = at + 2
 	switch i.Type {
-	case TypeIPv4:
-		i.ipv4(f)
-	case TypeIPv6:
-		i.ipv6(f)
+	case TypeIPv4, TypeIPv6:
+		if i.parse(f, i.Type) {
+			i.PType = i.Kind
+			i.tunnel(f, udpTunnels)
+			if i.Network == IPv6 {
+				i.PType += PTypeV6
+			}
+		}
 	case TypeARP:
 		i.PType = PTypeARP
 	case TypePTP:
@@ -150,8 +167,20 @@ func Parse(f []byte) (i Info) {
 	return i
 }
 
-func (i *Info) ipv4(f []byte) {
-	h := f[i.L3:]
+// parse looks for an IP packet at L3, in what of f is before End. If there is
+// none, nothing changes.
+func (p *Packet) parse(f []byte, etherType uint16) bool {
+	switch etherType {
+	case TypeIPv4:
+		p.ipv4(f[:p.End])
+	case TypeIPv6:
+		p.ipv6(f[:p.End])
+	}
+	return p.Network != NoIP
+}
+
+func (p *Packet) ipv4(f []byte) {
+	h := f[p.L3:]
 	if len(h) < ipv4Min || h[0]>>4 != 4 {
 		return
 	}
@@ -159,14 +188,14 @@ func (i *Info) ipv4(f []byte) {
 	if n < ipv4Min || total < n || total > len(h) {
 		return
 	}
-	i.Network, i.Proto = IPv4, h[9]
-	i.L4, i.End = i.L3+n, i.L3+total
-	i.Fragment = be16(h[6:])&0x3fff != 0 // more fragments, or an offset
-	i.transport(f)
+	p.Network, p.Proto = IPv4, h[9]
+	p.L4, p.End = p.L3+n, p.L3+total
+	p.Fragment = be16(h[6:])&0x3fff != 0 // more fragments, or an offset
+	p.transport(f)
 }
 
-func (i *Info) ipv6(f []byte) {
-	h := f[i.L3:]
+func (p *Packet) ipv6(f []byte) {
+	h := f[p.L3:]
 	if len(h) < ipv6Len || h[0]>>4 != 6 {
 		return
 	}
@@ -174,82 +203,68 @@ func (i *Info) ipv6(f []byte) {
 	if total > len(h) {
 		return
 	}
-	i.Network, i.Proto = IPv6, h[6]
-	at, end := i.L3+ipv6Len, i.L3+total
-	i.L4, i.End = at, end
-	for !i.Fragment {
+	p.Network, p.Proto = IPv6, h[6]
+	at, end := p.L3+ipv6Len, p.L3+total
+	p.L4, p.End = at, end
+	for !p.Fragment {
 		n := 0
 		if end-at >= 8 {
 			n = 8 + int(f[at+1])*8
 		}
-		switch i.Proto {
+		switch p.Proto {
 		case ProtoHopByHop, ProtoMobility:
 		case ProtoRouting:
-			i.AddressChanged = true
+			p.AddressChanged = true
 		case ProtoDestOpts:
-			i.AddressChanged = true // may hold a home address
+			p.AddressChanged = true // may hold a home address
 		case ProtoFragment:
 			n = min(n, 8)
 			// Without offset and more to come it is whole (RFC 6946).
-			i.Fragment = n == 8 && be16(f[at+2:])&0xfff9 != 0
+			p.Fragment = n == 8 && be16(f[at+2:])&0xfff9 != 0
 		case ProtoAH:
 			if n != 0 {
 				n = (int(f[at+1]) + 2) * 4
 			}
 		default:
-			i.transport(f)
+			p.transport(f)
 			return
 		}
 		if n == 0 || n > end-at {
 			// A header cut short: IP it is, of the protocol that is missing.
-			i.PType = PTypeIPOnly + PTypeV6
+			p.Kind = PTypeIPOnly
 			return
 		}
-		i.Proto = f[at]
+		p.Proto = f[at]
 		at += n
-		i.L4 = at
+		p.L4 = at
 	}
-	i.transport(f)
+	p.transport(f)
 }
 
 // transport looks at the header of Proto.
-func (i *Info) transport(f []byte) {
-	p := f[i.L4:i.End]
+func (p *Packet) transport(f []byte) {
+	b := f[p.L4:p.End]
+	p.Kind = PTypeIPOnly
 	switch {
-	case i.Fragment:
-		i.PType = PTypeFrag
-	default:
-		i.PType = PTypeIPOnly
-		switch {
-		case i.Proto == ProtoUDP && len(p) >= UDPLen:
-			// A UDP length beyond the packet's is not the parser's business,
-			// but the checksum is then wrong.
-			i.PType, i.L4Len = PTypeUDP, UDPLen
-		case i.Proto == ProtoTCP && len(p) >= tcpMin && int(p[12]>>4)*4 >= tcpMin && int(p[12]>>4)*4 <= len(p):
-			i.PType, i.L4Len = PTypeTCP, int(p[12]>>4)*4
-		case i.Proto == ProtoSCTP && len(p) >= sctpMin:
-			i.PType, i.L4Len = PTypeSCTP, sctpMin
-		case i.Network == IPv4 && i.Proto == ProtoICMP && len(p) >= icmpMin,
-			i.Network == IPv6 && i.Proto == ProtoICMPv6 && len(p) >= icmpMin:
-			i.PType, i.L4Len = PTypeICMP, icmpMin
-		}
-	}
-	if i.Network == IPv6 {
-		i.PType += PTypeV6
+	case p.Fragment:
+		p.Kind = PTypeFrag
+	case p.Proto == ProtoUDP && len(b) >= UDPLen:
+		// A UDP length beyond the packet's is not the parser's business, but
+		// the checksum is then wrong.
+		p.Kind, p.L4Len = PTypeUDP, UDPLen
+	case p.Proto == ProtoTCP && len(b) >= tcpMin && int(b[12]>>4)*4 >= tcpMin && int(b[12]>>4)*4 <= len(b):
+		p.Kind, p.L4Len = PTypeTCP, int(b[12]>>4)*4
+	case p.Proto == ProtoSCTP && len(b) >= sctpMin:
+		p.Kind, p.L4Len = PTypeSCTP, sctpMin
+	case p.Network == IPv4 && p.Proto == ProtoICMP && len(b) >= icmpMin,
+		p.Network == IPv6 && p.Proto == ProtoICMPv6 && len(b) >= icmpMin:
+		p.Kind, p.L4Len = PTypeICMP, icmpMin
 	}
 }
 
-// L4Kind is PType without the network layer: one of the constants for IPv4, or
-// 0 for what is not IP.
-func (i *Info) L4Kind() uint16 {
-	switch i.Network {
-	case IPv4:
-		return i.PType
-	case IPv6:
-		return i.PType - PTypeV6
-	}
-	return 0
-}
+// L4Kind is PType without the network layer and without what a tunnel carries:
+// one of the constants for IPv4, or 0 for what is not IP.
+func (i *Info) L4Kind() uint16 { return i.Kind }
 
 // VID is the VLAN id of the outermost tag, 0 without.
 func (i *Info) VID() uint16 { return i.TCI & 0xfff }

@@ -78,26 +78,24 @@ func TestParse(t *testing.T) {
 		f    []byte
 		want Info
 	}{
-		{"TCP", build(t, eth4, ip4(6), tcp, pay), Info{Type: 0x800, PType: 26, Network: IPv4, Proto: 6, L3: 14, L4: 34, L4Len: 24, End: 71}},
-		{"IP options", build(t, eth4, options, tcp, pay), Info{Type: 0x800, PType: 26, Network: IPv4, Proto: 6, L3: 14, L4: 42, L4Len: 24, End: 79}},
-		{"padded UDP", append(build(t, eth4, ip4(17), udp), make([]byte, 18)...), Info{Type: 0x800, PType: 24, Network: IPv4, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 42}},
-		{"SCTP", build(t, eth4, ip4(132), sctp, pay), Info{Type: 0x800, PType: 27, Network: IPv4, Proto: 132, L3: 14, L4: 34, L4Len: 12, End: 59}},
-		{"ICMP", build(t, eth4, ip4(1), &layers.ICMPv4{TypeCode: 0x800}), Info{Type: 0x800, PType: 28, Network: IPv4, Proto: 1, L3: 14, L4: 34, L4Len: 4, End: 42}},
-		{"fragment", build(t, eth4, fragment, udp, pay), Info{Type: 0x800, PType: 22, Network: IPv4, Proto: 17, L3: 14, L4: 34, End: 55, Fragment: true}},
-		{"GRE", build(t, eth4, ip4(47), &layers.GRE{Protocol: 0x800}, ip4(6), tcp), Info{Type: 0x800, PType: 23, Network: IPv4, Proto: 47, L3: 14, L4: 34, End: 82}},
-		{"IP in IP", build(t, eth4, ip4(4), ip4(17), udp), Info{Type: 0x800, PType: 23, Network: IPv4, Proto: 4, L3: 14, L4: 34, End: 62}},
-		{"VXLAN", build(t, eth4, ip4(17), &layers.UDP{DstPort: PortVXLAN}, &layers.VXLAN{ValidIDFlag: true}, eth4, ip4(1)), Info{Type: 0x800, PType: 24, Network: IPv4, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 110}},
-		{"v6 TCP", build(t, eth6, ip6(6), tcp, pay), Info{Type: 0x86dd, PType: 92, Network: IPv6, Proto: 6, L3: 14, L4: 54, L4Len: 24, End: 91}},
-		{"v6 hop by hop", build(t, eth6, hop, hopHeader), Info{Type: 0x86dd, PType: 90, Network: IPv6, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 83}},
-		{"v6 fragment", build(t, eth6, fragment6, gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8}), Info{Type: 0x86dd, PType: 88, Network: IPv6, Proto: 17, L3: 14, L4: 62, End: 70, Fragment: true}},
-		{"v6 routing", build(t, eth6, ip6(layers.IPProtocolIPv6Routing), gopacket.Payload{17, 0, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 8, 0, 0}), Info{Type: 0x86dd, PType: 90, Network: IPv6, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 70, AddressChanged: true}},
-		{"v6 cut extension", build(t, eth6, ip6(layers.IPProtocolIPv6Destination), gopacket.Payload{17, 9, 0, 0, 0, 0, 0, 0}), Info{Type: 0x86dd, PType: 89, Network: IPv6, Proto: 60, L3: 14, L4: 54, End: 62, AddressChanged: true}},
-		{"ICMPv6", build(t, eth6, ip6(58), &layers.ICMPv6{TypeCode: 0x8700}, pay), Info{Type: 0x86dd, PType: 94, Network: IPv6, Proto: 58, L3: 14, L4: 54, L4Len: 4, End: 71}},
-		{"VLAN", build(t, &tagged, vlan(0x800), ip4(17), udp), Info{TPID: 0x8100, TCI: 0x6064, Tags: 1, Type: 0x800, PType: 24, Network: IPv4, Proto: 17, L3: 18, L4: 38, L4Len: 8, End: 46}},
-		{"QinQ", build(t, &qinq, vlan(0x8100), vlan(0x86dd), ip6(17), udp), Info{TPID: 0x88a8, TCI: 0x6064, Tags: 2, Type: 0x86dd, PType: 90, Network: IPv6, Proto: 17, L3: 22, L4: 62, L4Len: 8, End: 70}},
-		{"ARP", build(t, &arp, gopacket.Payload(make([]byte, 28))), Info{Type: 0x806, PType: 11, L3: 14, End: 60}},
-		{"cut IP", build(t, eth4, ip4(6), tcp)[:40], Info{Type: 0x800, PType: 1, L3: 14, End: 40}},
-		{"runt", []byte{1, 2, 3}, Info{PType: 1, End: 3}},
+		{"TCP", build(t, eth4, ip4(6), tcp, pay), Info{Type: 0x800, PType: 26, Packet: Packet{Network: IPv4, Kind: 26, Proto: 6, L3: 14, L4: 34, L4Len: 24, End: 71}}},
+		{"IP options", build(t, eth4, options, tcp, pay), Info{Type: 0x800, PType: 26, Packet: Packet{Network: IPv4, Kind: 26, Proto: 6, L3: 14, L4: 42, L4Len: 24, End: 79}}},
+		{"padded UDP", append(build(t, eth4, ip4(17), udp), make([]byte, 18)...), Info{Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 42}}},
+		{"SCTP", build(t, eth4, ip4(132), sctp, pay), Info{Type: 0x800, PType: 27, Packet: Packet{Network: IPv4, Kind: 27, Proto: 132, L3: 14, L4: 34, L4Len: 12, End: 59}}},
+		{"ICMP", build(t, eth4, ip4(1), &layers.ICMPv4{TypeCode: 0x800}), Info{Type: 0x800, PType: 28, Packet: Packet{Network: IPv4, Kind: 28, Proto: 1, L3: 14, L4: 34, L4Len: 4, End: 42}}},
+		{"fragment", build(t, eth4, fragment, udp, pay), Info{Type: 0x800, PType: 22, Packet: Packet{Network: IPv4, Kind: 22, Proto: 17, L3: 14, L4: 34, End: 55, Fragment: true}}},
+		{"VXLAN", build(t, eth4, ip4(17), &layers.UDP{DstPort: PortVXLAN}, &layers.VXLAN{ValidIDFlag: true}, eth4, ip4(1)), Info{Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 110}}},
+		{"v6 TCP", build(t, eth6, ip6(6), tcp, pay), Info{Type: 0x86dd, PType: 92, Packet: Packet{Network: IPv6, Kind: 26, Proto: 6, L3: 14, L4: 54, L4Len: 24, End: 91}}},
+		{"v6 hop by hop", build(t, eth6, hop, hopHeader), Info{Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 83}}},
+		{"v6 fragment", build(t, eth6, fragment6, gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8}), Info{Type: 0x86dd, PType: 88, Packet: Packet{Network: IPv6, Kind: 22, Proto: 17, L3: 14, L4: 62, End: 70, Fragment: true}}},
+		{"v6 routing", build(t, eth6, ip6(layers.IPProtocolIPv6Routing), gopacket.Payload{17, 0, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 8, 0, 0}), Info{Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 70, AddressChanged: true}}},
+		{"v6 cut extension", build(t, eth6, ip6(layers.IPProtocolIPv6Destination), gopacket.Payload{17, 9, 0, 0, 0, 0, 0, 0}), Info{Type: 0x86dd, PType: 89, Packet: Packet{Network: IPv6, Kind: 23, Proto: 60, L3: 14, L4: 54, End: 62, AddressChanged: true}}},
+		{"ICMPv6", build(t, eth6, ip6(58), &layers.ICMPv6{TypeCode: 0x8700}, pay), Info{Type: 0x86dd, PType: 94, Packet: Packet{Network: IPv6, Kind: 28, Proto: 58, L3: 14, L4: 54, L4Len: 4, End: 71}}},
+		{"VLAN", build(t, &tagged, vlan(0x800), ip4(17), udp), Info{TPID: 0x8100, TCI: 0x6064, Tags: 1, Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 18, L4: 38, L4Len: 8, End: 46}}},
+		{"QinQ", build(t, &qinq, vlan(0x8100), vlan(0x86dd), ip6(17), udp), Info{TPID: 0x88a8, TCI: 0x6064, Tags: 2, Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 22, L4: 62, L4Len: 8, End: 70}}},
+		{"ARP", build(t, &arp, gopacket.Payload(make([]byte, 28))), Info{Type: 0x806, PType: 11, Packet: Packet{L3: 14, End: 60}}},
+		{"cut IP", build(t, eth4, ip4(6), tcp)[:40], Info{Type: 0x800, PType: 1, Packet: Packet{L3: 14, End: 40}}},
+		{"runt", []byte{1, 2, 3}, Info{PType: 1, Packet: Packet{End: 3}}},
 	} {
 		got := Parse(c.f)
 		if got != c.want {
@@ -241,12 +239,18 @@ func FuzzParse(f *testing.F) {
 	f.Add(build(f, eth6, ip6(17), &layers.UDP{}, pay))
 	f.Add(build(f, eth6, ip6(0), gopacket.Payload{43, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 51, 0, 0, 0, 0, 0, 0, 0, 44, 4, 0, 0, 0, 0, 0, 0}))
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x81, 0, 0, 1, 0x88, 0xa8, 0, 2, 8, 6})
+	for _, c := range tunnels(f) {
+		f.Add(c.f)
+	}
 	f.Fuzz(func(t *testing.T, p []byte) {
-		i := Parse(p)
+		i := Parse(p, PortVXLAN, 0)
 		if i.Network != NoIP && (i.L3 < HeaderLen || i.L4 < i.L3+ipv4Min || i.L4+i.L4Len > i.End) || i.End > len(p) {
 			t.Fatalf("%+v of %d bytes", i, len(p))
 		}
-		if k := i.PType; k < 1 || k > 94 {
+		if in := i.Inner; i.Tunnel != NoTunnel && (in.L3 < i.L4 || in.End > i.End || in.L3 > in.End || in.L4+in.L4Len > in.End) {
+			t.Fatalf("%+v of %d bytes", i, len(p))
+		}
+		if k := i.PType; k < 1 || k > 153 {
 			t.Fatalf("ptype %d", k)
 		}
 		_ = i.Verify(p)

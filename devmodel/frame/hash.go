@@ -37,20 +37,28 @@ func (t *Toeplitz) Hash(p []byte) (h uint32) {
 }
 
 // Tuple writes the input of the RSS hash of f into buf and returns its length:
-// the addresses, and the ports where there are any. 0: the frame has none, it
-// is not IP.
+// the addresses, and the ports where there are any, of what a tunnel carries if
+// that is IP (ice_flow.c:ice_add_rss_cfg, ICE_RSS_ANY_HEADERS). 0: the frame has
+// none, it is not IP.
 func (i *Info) Tuple(f []byte, buf *[maxTuple]byte) (n int) {
-	switch i.Network {
+	p := &i.Packet
+	if i.Inner.Network != NoIP {
+		p = &i.Inner
+	}
+	switch p.Network {
 	case IPv4:
-		n = copy(buf[:], f[i.L3+12:i.L3+20])
+		n = copy(buf[:], f[p.L3+12:p.L3+20])
 	case IPv6:
-		n = copy(buf[:], f[i.L3+8:i.L3+40])
+		n = copy(buf[:], f[p.L3+8:p.L3+40])
 	default:
 		return 0
 	}
-	switch i.L4Kind() {
+	if i.Tunnel != NoTunnel && p == &i.Packet {
+		return n
+	}
+	switch p.Kind {
 	case PTypeUDP, PTypeTCP, PTypeSCTP:
-		n += copy(buf[n:], f[i.L4:i.L4+4])
+		n += copy(buf[n:], f[p.L4:p.L4+4])
 	}
 	return n
 }

@@ -72,44 +72,86 @@ func FCS(f []byte) (fcs [4]byte) {
 // Verdict is what a look at the checksums of a frame gave.
 type Verdict uint8
 
-// Verdicts. Verified: every checksum that PType's layers have was computed.
+// Verdicts. Verified: every checksum that PType's layers have was computed. The
+// others are of the innermost packet, except for what the name says.
 const (
-	Verified Verdict = 1 << iota
-	BadIP            // the IPv4 header's
-	BadL4            // that of TCP, UDP or SCTP
+	Verified    Verdict = 1 << iota
+	BadIP               // the IPv4 header's
+	BadL4               // that of TCP, UDP or SCTP
+	BadOuterIP          // the IPv4 header's of a tunnel
+	BadOuterUDP         // that of a tunnel's UDP
 )
 
 // Verify computes the checksums of f, of which i is the Info. An absent UDP
-// checksum of IPv4 counts as right; packets whose pseudo header needs another
-// address than the IP header has, and ICMP that is wrong, are not Verified.
+// checksum of IPv4, or of a tunnel, counts as right; packets whose pseudo header
+// needs another address than the IP header has, ICMP that is wrong, and what is
+// in GRE whose own checksum is wrong, are not Verified.
 func (i *Info) Verify(f []byte) (v Verdict) {
-	if i.Network == NoIP {
-		return 0
-	}
-	v = Verified
-	if i.Network == IPv4 && Checksum(f[i.L3:i.L4], 0) != 0 {
-		v |= BadIP
+	if i.Tunnel == NoTunnel {
+		return i.Packet.verify(f)
 	}
 	p := f[i.L4:i.End]
-	switch kind := i.L4Kind(); kind {
+	switch {
+	case i.Tunnel == TunnelUDP && be16(p[6:]) == 0:
+		v = i.Packet.verifyHeader(f)
+	case i.Tunnel == TunnelGRE && be16(p)&greChecksum != 0 && Checksum(p, 0) != 0:
+		return 0
+	default:
+		v = i.Packet.verify(f)
+	}
+	if v&Verified == 0 {
+		return 0
+	}
+	if v&BadIP != 0 {
+		v = v&^BadIP | BadOuterIP
+	}
+	if v&BadL4 != 0 {
+		v = v&^BadL4 | BadOuterUDP
+	}
+	if i.Inner.Network == NoIP {
+		return v
+	}
+	in := i.Inner.verify(f)
+	if in&Verified == 0 {
+		return 0
+	}
+	return v | in
+}
+
+// verifyHeader is verify for the IP header alone.
+func (p *Packet) verifyHeader(f []byte) Verdict {
+	if p.Network == IPv4 && Checksum(f[p.L3:p.L4], 0) != 0 {
+		return Verified | BadIP
+	}
+	return Verified
+}
+
+// verify computes the checksums of one packet.
+func (q *Packet) verify(f []byte) (v Verdict) {
+	if q.Network == NoIP {
+		return 0
+	}
+	v = q.verifyHeader(f)
+	p := f[q.L4:q.End]
+	switch q.Kind {
 	case PTypeTCP, PTypeUDP:
-		if i.AddressChanged {
+		if q.AddressChanged {
 			return 0
 		}
-		if kind == PTypeUDP {
+		if q.Kind == PTypeUDP {
 			n := int(be16(p[4:]))
 			if n < UDPLen || n > len(p) {
 				return v | BadL4
 			}
 			p = p[:n]
 			if be16(p[6:]) == 0 {
-				if i.Network == IPv6 {
+				if q.Network == IPv6 {
 					return 0
 				}
 				return v
 			}
 		}
-		if Checksum(p, PseudoHeader(f, i.Network, i.L3, i.Proto, len(p))) != 0 {
+		if Checksum(p, PseudoHeader(f, q.Network, q.L3, q.Proto, len(p))) != 0 {
 			v |= BadL4
 		}
 	case PTypeSCTP:
@@ -120,11 +162,11 @@ func (i *Info) Verify(f []byte) (v Verdict) {
 		}
 	case PTypeICMP:
 		var sum uint64
-		if i.Network == IPv6 {
-			if i.AddressChanged {
+		if q.Network == IPv6 {
+			if q.AddressChanged {
 				return 0
 			}
-			sum = PseudoHeader(f, IPv6, i.L3, ProtoICMPv6, len(p))
+			sum = PseudoHeader(f, IPv6, q.L3, ProtoICMPv6, len(p))
 		}
 		if Checksum(p, sum) != 0 {
 			return 0

@@ -32,7 +32,7 @@ func (l *LAN) send(vsi uint16, f []byte, n int, o override, target uint16) {
 	if !v.DestOverride {
 		o = overrideNone
 	}
-	i := frame.Parse(f)
+	i := frame.Parse(f, s.UDPTunnels...)
 	if o != overrideUplink && v.mustDrop(i.Type) || !v.own([6]byte(f[6:])) || v.PruneTx && !v.has(&i) {
 		l.stats.txError(vsi)
 		return

@@ -30,7 +30,7 @@ func (l *LAN) fromWire(s *steering, f []byte) {
 		return
 	}
 	l.stats.port.rx.count(f, len(f)+fcsLen)
-	i := frame.Parse(f)
+	i := frame.Parse(f, s.UDPTunnels...)
 	if i.Type == frame.TypeFlowControl { // ends in the MAC
 		l.stats.pause(f)
 		return
@@ -228,11 +228,11 @@ func (d *delivery) pieces(fcs []byte) pieces {
 // checked are the status bits of the checksums (ice_lan_tx_rx.h:
 // ICE_RX_FLEX_DESC_STATUS0_*): only of what was computed.
 func (d *delivery) checked() (status uint16) {
+	if d.i.AddressChanged {
+		status |= statusIPv6ExtAdd
+	}
 	v := d.i.Verify(d.f)
 	if v&frame.Verified == 0 {
-		if d.i.AddressChanged {
-			status |= statusIPv6ExtAdd
-		}
 		return status
 	}
 	status |= statusL3L4P
@@ -242,8 +242,11 @@ func (d *delivery) checked() (status uint16) {
 	if v&frame.BadL4 != 0 {
 		status |= statusL4E
 	}
-	if d.i.AddressChanged {
-		status |= statusIPv6ExtAdd
+	if v&frame.BadOuterIP != 0 {
+		status |= statusEIPE
+	}
+	if v&frame.BadOuterUDP != 0 {
+		status |= statusEUDPE
 	}
 	return status
 }

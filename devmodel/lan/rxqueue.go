@@ -53,10 +53,13 @@ const (
 	statusL3L4P      = 1 << 3
 	statusIPE        = 1 << 4
 	statusL4E        = 1 << 5
+	statusEIPE       = 1 << 6
+	statusEUDPE      = 1 << 7
 	statusLPBK       = 1 << 8
 	statusIPv6ExtAdd = 1 << 9
 	statusRSSValid   = 1 << 12
 	statusL2TAG1P    = 1 << 13
+	status1NAT       = 1 << 4
 	status1L2TAG2P   = 1 << 11
 
 	sph = 1 << 11 // split header, in the word of hdr_len
@@ -185,6 +188,10 @@ func (q *rxQueue) fill(d *delivery, p *pieces, header int, overflow bool, count 
 	mem := q.lan.cfg.Mem
 	status := d.status | d.checked()
 	tags := d.tags(q.c.l2tag1())
+	nat := uint16(0)
+	if d.i.Tunnel == frame.TunnelGRE || d.i.Tunnel == frame.TunnelUDP {
+		nat = status1NAT
+	}
 	for k := range count {
 		at := q.base + uint64(q.head)*rxDescLen
 		b := &q.posted
@@ -215,7 +222,7 @@ func (q *rxQueue) fill(d *delivery, p *pieces, header int, overflow bool, count 
 			word |= statusHBO
 		}
 		word |= uint64(tags.tag1)<<16 | uint64(d.hash)<<32
-		le.PutUint16(wb[16:], tags.status1)
+		le.PutUint16(wb[16:], tags.status1|nat)
 		le.PutUint16(wb[22:], tags.tag2)
 		if q.rxdid == rxdidNIC2 {
 			le.PutUint16(wb[26:], d.vsi.Number)

@@ -44,6 +44,10 @@ type Steering struct {
 	// decide alone.
 	EtherTypes map[uint16]Forward
 
+	// UDPTunnels are the destination ports of VXLAN and GENEVE that the driver
+	// has told the parser (ice_flex_pipe.c:ice_create_tunnel).
+	UDPTunnels []uint16
+
 	// PriorityTC gives the traffic class of each VLAN priority.
 	PriorityTC [8]uint8
 }
