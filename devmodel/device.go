@@ -144,7 +144,7 @@ func New(c Config) *Device {
 		Grace: d.engine.Grace(), Lock: &d.mu})
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
 		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
-	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
+	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), diagnosticRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d
 }
 
