@@ -28,7 +28,7 @@ func newModule(serial [6]byte) []byte {
 	b := make([]byte, moduleSize)
 	copy(b, []byte{
 		moduleIdentQSFP,
-		0x08, // revision 2.8 to 2.10
+		0x07, // revision 2.5 to 2.7: the last that ethtool knows
 		0x06, // flat memory, no interrupt
 	})
 	u := b[modulePage:]
