@@ -7,7 +7,10 @@ import (
 	"fmt"
 )
 
-var le = binary.LittleEndian
+var (
+	le = binary.LittleEndian
+	be = binary.BigEndian
+)
 
 const (
 	aqDescSize = 32

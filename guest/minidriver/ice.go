@@ -16,6 +16,8 @@ type Options struct {
 	// NoLargePages makes allocations of 2 MiB for PBLEs fail, so that their
 	// segment descriptors are paged ones.
 	NoLargePages bool
+	// MTU of the interface; 0 means 1500.
+	MTU int
 }
 
 func (o Options) cpus() int {
@@ -75,7 +77,7 @@ type ICE struct {
 	profiles  []profile
 	queues    []*queuePair // of the PF VSI, while open
 	ctrlQueue *queuePair
-	vlanList  uint16
+	vlans     []vlan
 	fwlog     bool
 
 	wasOpen       bool // before a reset

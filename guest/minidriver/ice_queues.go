@@ -8,9 +8,8 @@ const (
 	txDescSize = 16
 	rxDescSize = 32
 	ringLen    = 256
-	rxBufSize  = 2048
-	rxDBuf     = 1536 / 128
-	rxMax      = 1536
+
+	rxdidFlexNIC = 2
 )
 
 // queuePair is a Tx and an Rx queue that share number and vector.
@@ -20,6 +19,11 @@ type queuePair struct {
 	leaf   *schedNode
 	tx, rx *Buf
 	bufs   *Buf
+
+	geometry         rxGeometry
+	txNext           int // free descriptor
+	rxNext           int // descriptor that the device fills next
+	rxPosted, rxTail int // descriptors with a buffer end there; the device knows so
 }
 
 // putBits stores a field of width bits at bit lsb of a little-endian structure.
@@ -57,8 +61,8 @@ func rxContext(q *queuePair) []byte {
 	putBits(b, 117, 1, 1)
 	putBits(b, 119, 1, 1)
 	if q.bufs != nil {
-		putBits(b, 102, 7, rxDBuf)
-		putBits(b, 174, 14, rxMax)
+		putBits(b, 102, 7, uint64(q.geometry.buf/128))
+		putBits(b, 174, 14, uint64(q.geometry.max))
 	}
 	putBits(b, 198, 3, 1)
 	putBits(b, 201, 1, 1)
@@ -69,7 +73,7 @@ func rxContext(q *queuePair) []byte {
 // receive buffers (ice_base.c:ice_vsi_cfg_txq, ice_vsi_cfg_rxq).
 func (i *ICE) openQueue(v *VSI, id int, vec *Vector, bufs int) (*queuePair, error) {
 	f := i.F
-	q := &queuePair{id: id, vector: vec}
+	q := &queuePair{id: id, vector: vec, geometry: i.Kernel.rxGeometry(i.opts.MTU)}
 	q.tx = i.mem.own(f.alloc(ringLen * txDescSize))
 	q.rx = i.mem.own(f.alloc(ringLen * rxDescSize))
 	const header = 8
@@ -89,21 +93,18 @@ func (i *ICE) openQueue(v *VSI, id int, vec *Vector, bufs int) (*queuePair, erro
 		return nil, err
 	}
 
-	const rxdidFlexNIC, rxdidPrio, rxdidTS = 2, 3 << 8, 1 << 11
+	const rxdidPrio, rxdidTS = 3 << 8, 1 << 11
 	f.Write32(QRXFLXP_CNTXT(id), f.Read32(QRXFLXP_CNTXT(id))&^uint32(0x73f)|rxdidFlexNIC|rxdidPrio|rxdidTS)
 	if bufs > 0 {
-		q.bufs = i.mem.own(f.alloc(ringLen * rxBufSize))
+		q.bufs = i.mem.own(f.alloc(ringLen * q.geometry.stride))
 	}
 	ctx := rxContext(q)
 	for n := range 8 {
 		f.Write32(QRX_CONTEXT(n, id), le.Uint32(ctx[4*n:]))
 	}
 	f.Write32(QRX_TAIL(id), 0)
-	for n := range bufs {
-		le.PutUint64(q.rx.Bytes()[n*rxDescSize:], q.bufs.IOVA+uint64(n)*rxBufSize)
-	}
 	if bufs > 0 {
-		f.Write32(QRX_TAIL(id), uint32(bufs)&^7)
+		i.postRx(q, bufs)
 	}
 
 	const rxITR, txITR = 0, 1
@@ -231,7 +232,7 @@ func (i *ICE) openQueues() error {
 
 // Close is `ip link set down`.
 func (i *ICE) Close() error {
-	if err := i.removeVLANZero(); err != nil {
+	if err := i.removeVLANs(); err != nil {
 		return fmt.Errorf("ice: close: VLANs: %w", err)
 	}
 	if err := i.closeQueues(i.queues...); err != nil {

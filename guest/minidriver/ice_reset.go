@@ -107,7 +107,7 @@ func (i *ICE) ResetDone() {
 	i.aq.inReset = false
 	i.aq.send.entries, i.aq.recv.entries = 0, 0
 	i.mbx.send.entries, i.mbx.recv.entries = 0, 0
-	i.rules, i.profiles, i.queues = nil, nil, nil
+	i.rules, i.profiles, i.queues, i.vlans = nil, nil, nil, nil
 	i.main, i.ctrl, i.ctrlQueue = nil, nil, nil
 	i.sched.root, i.sched.tc, i.sched.agg = nil, nil, nil
 	i.lostResources = true

@@ -132,36 +132,54 @@ func listRule(kind, list, vsi uint16) []byte {
 	return b
 }
 
+// vlan is a VLAN that the PF VSI is in.
+type vlan struct {
+	id   uint16
+	list uint16 // of VSIs
+	rule uint16
+}
+
 // addVLANZero is ice_lib.c:ice_vsi_add_vlan_zero: untagged frames pass pruning.
-func (i *ICE) addVLANZero() error {
-	var err error
+func (i *ICE) addVLANZero() error { return i.addVLAN(0, 0) }
+
+// AddVLAN lets frames of a VLAN pass (ice_main.c:ice_vlan_rx_add_vid).
+func (i *ICE) AddVLAN(id uint16) error { return i.addVLAN(0x8100, id) }
+
+func (i *ICE) addVLAN(tpid, id uint16) error {
 	const kind = ICE_AQC_RES_TYPE_VSI_LIST_PRUNE | ICE_AQC_RES_TYPE_FLAG_SHARED
-	if i.vlanList, err = i.allocResource(kind, 1); err != nil {
+	list, err := i.allocResource(kind, 1)
+	if err != nil {
 		return err
 	}
-	if _, err := i.switchRule(ice_aqc_opc_add_sw_rules, listRule(rulePruneSet, i.vlanList, i.main.num)); err != nil {
+	if _, err := i.switchRule(ice_aqc_opc_add_sw_rules, listRule(rulePruneSet, list, i.main.num)); err != nil {
 		return err
 	}
 	r := rule{kind: ruleTx, recipe: recipeVLAN, src: i.main.num, header: dummyHeader,
-		act: actPrune | actLAN | uint32(i.vlanList)<<4 | actList | actEgress | actIngress}
-	clear(r.header[12:]) // neither a tag nor an id
-	return i.addRule(r)
+		act: actPrune | actLAN | uint32(list)<<4 | actList | actEgress | actIngress}
+	be.PutUint16(r.header[12:], tpid)
+	be.PutUint16(r.header[14:], id)
+	if err := i.addRule(r); err != nil {
+		return err
+	}
+	i.vlans = append(i.vlans, vlan{id, list, i.rules[len(i.rules)-1].index})
+	return nil
 }
 
-// removeVLANZero does it in the driver's order: the list goes while the rule
-// still names it.
-func (i *ICE) removeVLANZero() error {
-	if _, err := i.switchRule(ice_aqc_opc_update_sw_rules, listRule(rulePruneClear, i.vlanList, i.main.num)); err != nil {
-		return err
-	}
+// removeVLANs removes all VLANs, each in the driver's order: the list goes while
+// the rule still names it.
+func (i *ICE) removeVLANs() error {
 	const kind = ICE_AQC_RES_TYPE_VSI_LIST_PRUNE | ICE_AQC_RES_TYPE_FLAG_SHARED
-	if err := i.freeResource(kind, i.vlanList); err != nil {
-		return err
-	}
-	for _, r := range i.rules {
-		if r.recipe == recipeVLAN {
-			return i.removeRule(r.index)
+	for _, v := range i.vlans {
+		if _, err := i.switchRule(ice_aqc_opc_update_sw_rules, listRule(rulePruneClear, v.list, i.main.num)); err != nil {
+			return err
+		}
+		if err := i.freeResource(kind, v.list); err != nil {
+			return err
+		}
+		if err := i.removeRule(v.rule); err != nil {
+			return err
 		}
 	}
+	i.vlans = nil
 	return nil
 }
