@@ -176,6 +176,9 @@ func (n NoticeLost) String() string {
 // find the port, or ending it.
 type PortLED struct{ Blinking bool }
 
+// Notice marks what a person looks for; see package trace.
+func (PortLED) Notice() {}
+
 func (p PortLED) String() string {
 	if p.Blinking {
 		return "port LED blinks"

@@ -27,14 +27,23 @@ func Fan(sinks ...func(any)) func(any) {
 // it is rare, and its text says what to do.
 type Alarm interface{ Alarm() }
 
-// Log writes events to logger at level trace, and alarms at level error.
-// Formatting costs nothing while that level is off.
+// Notice is an event that is there for a person to see, as a lamp on a card is;
+// it is rare.
+type Notice interface{ Notice() }
+
+// Log writes events to logger at level trace, alarms at level error and notices
+// at level info. Formatting costs nothing while that level is off.
 func Log(logger hclog.Logger) func(any) {
 	return func(event any) {
-		if _, ok := event.(Alarm); ok {
+		switch event.(type) {
+		case Alarm:
 			logger.Error(fmt.Sprint(event))
-		} else if logger.IsTrace() {
-			logger.Trace(fmt.Sprint(event))
+		case Notice:
+			logger.Info(fmt.Sprint(event))
+		default:
+			if logger.IsTrace() {
+				logger.Trace(fmt.Sprint(event))
+			}
 		}
 	}
 }
