@@ -45,6 +45,8 @@ type ddpState struct {
 	coming *ddpPackage
 	// buffers counts those of the running download.
 	buffers int
+	// tunnels are the ports of tunnels by their boost TCAM entry.
+	tunnels map[uint16]uint16
 }
 
 // Package is the DDP package in effect: its name and version (major, minor,
@@ -114,6 +116,7 @@ func (f *Firmware) downloadPackage(r *request) errno {
 		p := f.ddp.coming
 		f.emit(PackageLoaded{p.text(), p.version, f.ddp.buffers})
 		f.ddp = ddpState{active: p}
+		f.sw.touch(stalePort)
 	}
 	clear(r.p()[:8])
 	r.n = 0
@@ -128,15 +131,28 @@ func parseMetadata(b []byte) (*ddpPackage, error) {
 }
 
 // updatePackage takes changes that the driver makes to the tables at run time
-// (flow profiles and their TCAM entries). They must be well formed; no table
-// of the package steers anything in this device.
+// (flow profiles and their TCAM entries, ports of tunnels). They must be well
+// formed; of the package's tables only those ports mean anything to this device.
 func (f *Firmware) updatePackage(r *request) errno {
 	f.wantLock(r, resChange)
 	if f.ddp.active == nil {
 		return rcENOENT
 	}
-	if _, at, err := parseBuffer(r.buf); err != nil {
+	sections, at, err := parseBuffer(r.buf)
+	if err != nil {
 		return f.badBuffer(r, at, err)
+	}
+	for n, s := range sections {
+		if s.kind != sectionRxBoost {
+			continue
+		}
+		changed, err := f.ddp.updateBoost(s.data)
+		if changed {
+			f.sw.touch(stalePort)
+		}
+		if err != nil {
+			return f.badBuffer(r, pkgHeader+n*pkgEntry, err)
+		}
 	}
 	clear(r.p()[:8])
 	r.n = 0

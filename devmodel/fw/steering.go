@@ -15,7 +15,7 @@ type staleness uint8
 
 const (
 	fresh      staleness = iota
-	stalePort            // link, loopback, largest frame
+	stalePort            // link, loopback, largest frame, ports of tunnels
 	staleVSIs            // contexts, RSS keys and tables
 	staleRules           // rules, lists, which VSIs there are
 )
@@ -42,6 +42,7 @@ func (f *Firmware) steer() {
 	}
 	t.Link, t.Loopback = f.link.up(), f.link.loopback
 	t.MaxFrame = int(f.link.maxFrame) - fcsSize
+	t.UDPTunnels = f.ddp.udpTunnels()
 	s.stale, f.steering = fresh, &t
 	if f.cfg.LAN != nil {
 		f.cfg.LAN.Steer(&t)
