@@ -19,7 +19,7 @@ type Entry struct {
 	Name string
 	// Version is a package version or a kernel release.
 	Version string
-	// Path is its main file (QEMU's program, a kernel image, an archive), or
+	// Path is its main file (a program, a kernel image, an archive), or
 	// the root of its tree.
 	Path string
 	// Manifest is the path of the file that lists what it was made of.
@@ -51,8 +51,9 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
-// Path returns the main file of an image that is in the cache. That of QEMU is
-// a script: the program itself needs the loader and libraries of its tree.
+// Path returns the main file of an image that is in the cache. That of QEMU and
+// of tshark is a script: the program itself needs the loader and libraries of
+// its tree.
 func (c *Cache) Path(name string) (string, error) {
 	e := c.current(name, "")
 	if e == nil {
@@ -61,30 +62,32 @@ func (c *Cache) Path(name string) (string, error) {
 		}
 		return "", fmt.Errorf("image %s is not built", name)
 	}
-	if name == qemuName {
-		return c.qemuScript(e)
+	switch name {
+	case qemuName:
+		return c.script(qemuProgram, cachedQEMU(e).Argv)
+	case tsharkName:
+		return c.script(tsharkName, tsharkArgv(e))
 	}
 	return mainFile(e), nil
 }
 
-// qemuScript writes the script that starts the QEMU of an entry as its own
-// arguments say.
-func (c *Cache) qemuScript(e *entry) (string, error) {
+// script writes the script that starts a program with its first arguments.
+func (c *Cache) script(program string, argv []string) (string, error) {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\nexec")
-	for _, a := range cachedQEMU(e).Argv {
+	for _, a := range argv {
 		b.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
 	}
 	b.WriteString(" \"$@\"\n")
-	path := filepath.Join(c.dir, "bin", qemuProgram)
+	path := filepath.Join(c.dir, "bin", program)
 	if have, err := os.ReadFile(path); err == nil && string(have) == b.String() {
 		return path, nil
 	}
-	fail := func(err error) (string, error) { return "", fmt.Errorf("write the script that starts QEMU: %w", err) }
+	fail := func(err error) (string, error) { return "", fmt.Errorf("write the script that starts %s: %w", program, err) }
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fail(err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), qemuProgram+"-")
+	tmp, err := os.CreateTemp(filepath.Dir(path), program+"-")
 	if err != nil {
 		return fail(err)
 	}
@@ -100,7 +103,7 @@ func (c *Cache) qemuScript(e *entry) (string, error) {
 }
 
 func mainFile(e *entry) string {
-	for _, f := range []string{initramfsFile, "vmlinuz", "usr/bin/" + qemuProgram} {
+	for _, f := range []string{initramfsFile, "vmlinuz", "usr/bin/" + qemuProgram, "usr/bin/" + tsharkName} {
 		if _, err := os.Stat(e.path(f)); err == nil {
 			return e.path(f)
 		}
@@ -122,15 +125,15 @@ func treeSize(dir string) (size int64) {
 
 // buildNames are the names that Build takes.
 func buildNames() []string {
-	names := []string{qemuName, baseVariant.name}
+	names := []string{qemuName, baseVariant.name, tsharkName}
 	for _, k := range KernelNames() {
 		names = append(names, k, initramfsName(k))
 	}
 	return names
 }
 
-// Build asks the mirror for the newest packages of the named images, all if
-// none are named, and makes those anew that differ. The name of a kernel
+// Build asks the mirror for the newest packages of the named images, all that
+// guests need if none are named, and makes those anew that differ. The name of a kernel
 // includes its initramfs.
 func (c *Cache) Build(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
@@ -159,6 +162,9 @@ func (c *Cache) buildLocked(ctx context.Context, name string) error {
 		return err
 	case baseVariant.name:
 		_, err := c.userlandLocked(ctx, true)
+		return err
+	case tsharkName:
+		_, err := c.tsharkLocked(ctx, true)
 		return err
 	}
 	d, ok := findDebianKernel(strings.TrimPrefix(name, initramfsName("")))

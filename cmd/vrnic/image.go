@@ -22,7 +22,7 @@ is needed and nothing on this machine is changed.`,
 	}
 	build := &cobra.Command{
 		Use:   "build [NAME…]",
-		Short: "Fetch or refresh images; all of them without NAME",
+		Short: "Fetch or refresh images; all that guests need without NAME",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			c, err := g.images()
 			if err != nil {
