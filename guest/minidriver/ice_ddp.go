@@ -56,11 +56,11 @@ func downloadBuffer() []byte {
 	copy(meta, p.Version[:])
 	copy(meta[4:32], p.Name)
 	le.PutUint32(meta[32:], 0xc0000001)
-	const entries, entrySize = 2, 88
-	boost := make([]byte, 4+entries*entrySize)
+	const entries = 2
+	boost := make([]byte, 4+entries*boostEntrySize)
 	le.PutUint16(boost, entries)
 	for n := range entries {
-		le.PutUint16(boost[4+n*entrySize:], uint16(0x20+n))
+		le.PutUint16(boost[4+n*boostEntrySize:], uint16(boostTunnel+n))
 	}
 	return pkgBuffer(pkgSection{SECTION_TYPE_METADATA, meta}, pkgSection{ICE_SID_RXPARSER_BOOST_TCAM, boost})
 }
@@ -197,14 +197,14 @@ func (i *ICE) addProfile(idType, tcamType uint16, section uint32) error {
 		return broken("profile %d, TCAM entry %d: they index arrays of %d and %d in the driver", p.id, p.tcam, profiles, entries)
 	}
 	i.profiles = append(i.profiles, p)
-	return i.updatePackage(section)
+	return i.updatePackage(pkgSection{section, make([]byte, 8)})
 }
 
-func (i *ICE) updatePackage(section uint32) error {
+func (i *ICE) updatePackage(sections ...pkgSection) error {
 	if err := i.lock(ICE_CHANGE_LOCK_RES_ID, ICE_RES_WRITE); err != nil {
 		return err
 	}
-	b := pkgBuffer(pkgSection{section, make([]byte, 8)})
+	b := pkgBuffer(sections...)
 	c := &Command{Op: ice_aqc_opc_update_pkg, RD: true, Buf: b[:le.Uint16(b[2:])]}
 	c.P[0] = 1
 	err := i.aq.do(c)
@@ -222,7 +222,7 @@ func (i *ICE) dropProfiles(idType uint16, section uint32) error {
 			keep = append(keep, p)
 			continue
 		}
-		if err := i.updatePackage(section); err != nil {
+		if err := i.updatePackage(pkgSection{section, make([]byte, 8)}); err != nil {
 			return fmt.Errorf("profile %d: %w", n, err)
 		}
 		if err := i.freeResource(p.tcamType, p.tcam); err != nil {

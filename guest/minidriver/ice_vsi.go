@@ -138,23 +138,36 @@ func (i *ICE) initMainVSI() error {
 	return i.F.Err()
 }
 
-func (i *ICE) initRSS() error {
-	lut := &Command{Op: ice_aqc_opc_set_rss_lut, RD: true, Buf: make([]byte, i.Caps.RSSTable)}
-	for n := range lut.Buf {
-		lut.Buf[n] = byte(n % i.main.queues)
-	}
+// SetRSSTable gives the PF's table: the queues by hash (ice_common.c:ice_aq_set_rss_lut).
+func (i *ICE) SetRSSTable(queues []byte) error {
+	lut := &Command{Op: ice_aqc_opc_set_rss_lut, RD: true, Buf: append([]byte(nil), queues...)}
 	const typePF, size2K = 1, 2 << 2
 	lut.put16(0, i.main.num|vsiNumValid)
 	lut.put16(2, typePF|size2K)
-	if err := i.aq.do(lut); err != nil {
+	return i.aq.do(lut)
+}
+
+// SetRSSKey gives the main VSI's key: the standard part, or with the extension.
+func (i *ICE) SetRSSKey(k []byte) error {
+	key := &Command{Op: ice_aqc_opc_set_rss_key, RD: true, Buf: make([]byte, 52)}
+	copy(key.Buf, k)
+	key.put16(0, i.main.num|vsiNumValid)
+	return i.aq.do(key)
+}
+
+func (i *ICE) initRSS() error {
+	lut := make([]byte, i.Caps.RSSTable)
+	for n := range lut {
+		lut[n] = byte(n % i.main.queues)
+	}
+	if err := i.SetRSSTable(lut); err != nil {
 		return err
 	}
-	key := &Command{Op: ice_aqc_opc_set_rss_key, RD: true, Buf: make([]byte, 52)}
-	for n := range key.Buf {
-		key.Buf[n] = byte(7*n + 1)
+	key := make([]byte, 52)
+	for n := range key {
+		key[n] = byte(7*n + 1)
 	}
-	key.put16(0, i.main.num|vsiNumValid)
-	if err := i.aq.do(key); err != nil {
+	if err := i.SetRSSKey(key); err != nil {
 		return err
 	}
 	for range 4 {

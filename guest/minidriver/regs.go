@@ -42,6 +42,16 @@ const (
 	PF_MBX_ARQH   = 0x0022e500
 	PF_MBX_ARQT   = 0x0022e580
 
+	GLPRT_ROC   = 0x00380240
+	PRTRPB_RDPC = 0x000ac260
+
+	GL_MDET_TX_PQM   = 0x002d2e00
+	GL_MDET_TX_TCLAN = 0x000fc068
+	GL_MDET_RX       = 0x00294c00
+	PF_MDET_TX_PQM   = 0x002d2c80
+	PF_MDET_TX_TCLAN = 0x000fc000
+	PF_MDET_RX       = 0x00294280
+
 	PFINT_OICR     = 0x0016ca00
 	PFINT_OICR_ENA = 0x0016c900
 	PFINT_OICR_CTL = 0x0016ca80
@@ -92,6 +102,7 @@ func QRX_CONTEXT(i, q int) uint32     { return 0x00280000 + 0x2000*uint32(i) + 4
 func QRX_TAIL(q int) uint32           { return 0x00290000 + 4*uint32(q) }
 func QRXFLXP_CNTXT(q int) uint32      { return 0x00480000 + 4*uint32(q) }
 func QTX_COMM_DBELL(q int) uint32     { return 0x002c0000 + 4*uint32(q) }
+func GLV_RDPC(v int) uint32           { return 0x00294c04 + 4*uint32(v) }
 func GLQF_HMASK(i int) uint32         { return 0x0040fc00 + 4*uint32(i) }
 func GLQF_FDMASK(i int) uint32        { return 0x00410800 + 4*uint32(i) }
 func GLFLXP_RXDID_FLAGS(i int) uint32 { return 0x0045d000 + 4*uint32(i) }
