@@ -308,6 +308,9 @@ func (g *Guest) checkEdges() error {
 	return g.report()
 }
 
+// lastByte is the last address of a bank, behind which there is nothing.
+func (g *Guest) lastByte() uint64 { return banks[0] + g.mapped() - 1 }
+
 // InUse is the number of allocated pages.
 func (g *Guest) InUse() int {
 	n := 0

@@ -422,6 +422,45 @@ func (i *ICE) WaitMisc() (oicr uint32, events []Event, err error) {
 	return i.HandleMisc()
 }
 
+// Malice is what malicious driver detection has latched of one source.
+type Malice struct {
+	Source string // TX_PQM, TX_TCLAN, RX
+	Queue  int
+	PF     int
+}
+
+// HandleMalice reads and clears what was latched, as the service task does after
+// OICR.MAL_DETECT (ice_main.c:ice_handle_mdd_event).
+func (i *ICE) HandleMalice() (list []Malice, err error) {
+	const valid = 1 << 31
+	for _, s := range []struct {
+		name         string
+		global, pf   uint32
+		queueBit, qn uint32
+		pfBit        uint32
+	}{
+		{"TX_PQM", GL_MDET_TX_PQM, PF_MDET_TX_PQM, 12, 1<<14 - 1, 0},
+		{"TX_TCLAN", GL_MDET_TX_TCLAN, PF_MDET_TX_TCLAN, 0, 1<<15 - 1, 23},
+		{"RX", GL_MDET_RX, PF_MDET_RX, 0, 1<<15 - 1, 23},
+	} {
+		reg := i.F.Read32(s.global)
+		own := i.F.Read32(s.pf)
+		if i.F.Err() == nil && own&1 != reg>>31 {
+			return list, broken("GL_MDET_%s is %#x, PF_MDET_%s %#x", s.name, reg, s.name, own)
+		}
+		if reg&valid == 0 {
+			continue
+		}
+		list = append(list, Malice{s.name, int(reg >> s.queueBit & s.qn), int(reg >> s.pfBit & 7)})
+		i.F.Write32(s.global, 0xffffffff)
+		i.F.Write32(s.pf, 0xffff)
+		if a, b := i.F.Read32(s.global), i.F.Read32(s.pf); i.F.Err() == nil && a|b != 0 {
+			return list, broken("GL_MDET_%s is %#x, PF_MDET_%s %#x after they were cleared", s.name, a, s.name, b)
+		}
+	}
+	return list, i.F.Err()
+}
+
 // grabVectors takes n vectors in the manner of the kernel.
 func (i *ICE) grabVectors(n int) ([]*Vector, error) {
 	if !i.Kernel.DynamicVectors {

@@ -76,20 +76,7 @@ func (i *ICE) openQueue(v *VSI, id int, vec *Vector, bufs int) (*queuePair, erro
 	q := &queuePair{id: id, vector: vec, geometry: i.Kernel.rxGeometry(i.opts.MTU)}
 	q.tx = i.mem.own(f.alloc(ringLen * txDescSize))
 	q.rx = i.mem.own(f.alloc(ringLen * rxDescSize))
-	const header = 8
-	c := &Command{Op: ice_aqc_opc_add_txqs, RD: true, Buf: make([]byte, header+48)}
-	c.P[0] = 1
-	le.PutUint32(c.Buf, v.lan.teid)
-	c.Buf[4] = 1
-	e := c.Buf[header:]
-	le.PutUint16(e, uint16(id))
-	copy(e[8:], i.txContext(v, q))
-	putQueueElem(e[32:])
-	if err := i.aq.do(c); err != nil {
-		return nil, err
-	}
-	var err error
-	if q.leaf, err = i.sched.leaf(v.lan, le.Uint32(e[4:])); err != nil {
+	if err := i.addTxQueue(v, q); err != nil {
 		return nil, err
 	}
 
@@ -119,6 +106,34 @@ func (i *ICE) openQueue(v *VSI, id int, vec *Vector, bufs int) (*queuePair, erro
 	}
 	i.rearm(vec)
 	return q, f.Err()
+}
+
+// addTxQueue is ice_common.c:ice_ena_vsi_txq.
+func (i *ICE) addTxQueue(v *VSI, q *queuePair) error {
+	const header = 8
+	c := &Command{Op: ice_aqc_opc_add_txqs, RD: true, Buf: make([]byte, header+48)}
+	c.P[0] = 1
+	le.PutUint32(c.Buf, v.lan.teid)
+	c.Buf[4] = 1
+	e := c.Buf[header:]
+	le.PutUint16(e, uint16(q.id))
+	copy(e[8:], i.txContext(v, q))
+	putQueueElem(e[32:])
+	if err := i.aq.do(c); err != nil {
+		return err
+	}
+	var err error
+	q.leaf, err = i.sched.leaf(v.lan, le.Uint32(e[4:]))
+	return err
+}
+
+// dropTxQueue is ice_base.c:ice_vsi_stop_tx_ring without its interrupts.
+func (i *ICE) dropTxQueue(q *queuePair) error {
+	if err := i.disableQueue(q.leaf, uint16(q.id)); err != nil {
+		return err
+	}
+	i.sched.forget(q.leaf)
+	return nil
 }
 
 // enableRx is ice_base.c:ice_vsi_ctrl_one_rx_ring.
@@ -167,10 +182,9 @@ func (i *ICE) closeQueues(queues ...*queuePair) error {
 	for _, q := range queues {
 		f.Write32(QINT_TQCTL(q.id), f.Read32(QINT_TQCTL(q.id))&^uint32(causeEna))
 		f.Write32(GLINT_DYN_CTL(q.vector.Index), dynCtlITRNone|dynCtlSWINTTRIG|dynCtlINTENA)
-		if err := i.disableQueue(q.leaf, uint16(q.id)); err != nil {
+		if err := i.dropTxQueue(q); err != nil {
 			return err
 		}
-		i.sched.forget(q.leaf)
 	}
 	for _, q := range queues {
 		if err := i.enableRx(q.id, false); err != nil {
@@ -227,6 +241,21 @@ func (i *ICE) openQueues() error {
 		}
 		i.queues = append(i.queues, q)
 	}
+	return nil
+}
+
+// Reopen makes one queue pair of the PF VSI anew, as an administrator does who
+// takes the interface down and up.
+func (i *ICE) Reopen(n int) error {
+	old := i.queues[n]
+	if err := i.closeQueues(old); err != nil {
+		return fmt.Errorf("ice: closing queue %d: %w", old.id, err)
+	}
+	q, err := i.openQueue(i.main, old.id, old.vector, ringLen-8)
+	if err != nil {
+		return fmt.Errorf("ice: opening queue %d: %w", old.id, err)
+	}
+	i.queues[n] = q
 	return nil
 }
 

@@ -123,6 +123,7 @@ const (
 	qrxCtrlQENAStat   = 1 << 2
 	glnvmULDDone      = 0x73b // PCIER, PCIER_1, CORER, GLOBR, POR, POR_1, PCIER_2, PE done
 	oicrCauses        = 1<<16 | 1<<19 | 1<<20 | 1<<21 | 1<<26 | 1<<27 | 1<<28 | 1<<29
+	oicrMalDetect     = 1 << 19
 	oicrGRST          = 1 << 20
 	fwsmRecoveryMode  = 1 << 1
 	fwsmLoading       = 1 << 30

@@ -136,11 +136,20 @@ func TestRebuild(t *testing.T) {
 // is under way, and leaves m rebuilt.
 func resetAndRebuild(t *testing.T, ctx context.Context, sockets []string, complaints *findings, m *machine, tr *traffic, way wayToReset) {
 	t.Helper()
-	f := m.f
 	must(t, tr.post())
+	resetUnder(t, ctx, sockets, complaints, m, way, tr.drop)
+}
+
+// resetUnder resets the card under m, drops what else of the driver's memory
+// was in use, and leaves m rebuilt.
+func resetUnder(t *testing.T, ctx context.Context, sockets []string, complaints *findings, m *machine, way wayToReset, drop ...func()) {
+	t.Helper()
+	f := m.f
 	kind, err := way.do(t, m, func(what string) { ctl(t, ctx, sockets, 0, "reset", what) })
 	must(t, err)
-	tr.drop()
+	for _, d := range drop {
+		d()
+	}
 	m.r.Abandon()
 	m.i.ResetDone()
 	must(t, f.Guest.Check())
