@@ -13,6 +13,7 @@ func diagnosticRegisters() (rows []reg.Row) {
 		offset uint32
 		n      int // elements, from index 0; 0: not an array
 	}{
+		{"QRX_ITR", 0x00292000, 2048}, // what no driver sets: intervals of queues
 		{"GLDCB_TLPM_PCI_DM", 0x000A0180, 0},
 		{"GLDCB_TLPM_TC2PFC", 0x000A0194, 0},
 		{"TCDCB_TLPM_WAIT_DM", 0x000A0080, 32},
