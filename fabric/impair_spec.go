@@ -30,11 +30,18 @@ func (d Direction) String() string { return directions[d] }
 // of each port that it names is impaired by itself, with a random source of its
 // own: the same frames at the same times meet the same fate. Times on the
 // machine's clock are good to about 1 ms.
+//
+// Damage is of the kind that the FCS does not tell: done where the frame lay in
+// a switch's memory, the FCS being made behind it (netem's corrupt is the same).
+// So a card receives the frame. It is the checksums inside that find it, not the
+// MAC, whose counter of CRC errors (GLPRT_CRCERRS) stays. A bit that turns over
+// on a cable would be seen by the MAC, which drops the frame: to stations that is
+// Loss.
 type Impairment struct {
 	// Probabilities from 0 to 1.
 	Loss      float64
 	Duplicate float64
-	Corrupt   float64 // one bit behind the Ethernet header is turned over
+	Corrupt   float64 // one bit behind the Ethernet header is turned over; the FCS is right, see below
 	Reorder   float64 // the frame is late once more, by Delay or at least 1 ms; others overtake it
 
 	Delay  time.Duration
