@@ -32,4 +32,5 @@ test-all: build
 # bounds in a table at the end.
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(GO) test -count=1 -timeout 30m -v ./test/bench -run TestEthernet -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestMeasure -measure

@@ -3,25 +3,31 @@
 // Package bench measures what the issues promise of speed, in real guests and
 // through real sockets, and holds the figures against their bounds:
 //
-//	go test ./test/bench -measure
+//	go test ./test/bench -measure -run TestEthernet	iperf3 and ping, beside QEMU's cards
+//	go test ./test/bench -measure -run TestMeasure	accesses to registers
 //
 // A run ends with a table and fails if a bound is missed twice.
 //
 // # Method
 //
 // The figures of a busy machine vary by a third and more, so they are compared
-// within one run: the sides take turns, in pieces of a fraction of a second, and
-// a figure is the median of five rounds, each the median of its pieces. The whole
-// process, and with it QEMU and the servers it starts, is pinned to one CPU: what
-// remains are the instructions and the changes of threads, without the wake-ups
-// of idle CPUs, which dwarf both in a nested virtual machine.
+// within one run: the sides take turns, and a figure is the median of five rounds.
+//
+// Register accesses take turns in pieces of a fraction of a second, and a round's
+// figure is the median of its pieces. The whole process, and with it QEMU and the
+// servers it starts, is pinned to one CPU: what remains are the instructions and
+// the changes of threads, without the wake-ups of idle CPUs, which dwarf both in a
+// nested virtual machine.
 //
 // The servers are processes of their own, as they are in a user's hands: the
 // built vrnic, and beside it the bare echo server of package echo. QEMU has both
 // attached and its own edu device beside them, which needs no server: the floor.
 //
+// Ethernet is three pairs of guests that run all the time, on all CPUs: with vrnic's
+// cards, with QEMU's e1000e and with its virtio-net, the latter two joined by
+// stream netdevs.
+//
 // # Trap
 //
-// The pinning is for the life of the process: other tests of the package are
-// not to be run together with -measure.
+// The pinning is for the life of the process: the tests are to be run one by one.
 package bench

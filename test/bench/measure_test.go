@@ -36,8 +36,7 @@ const (
 	gsiQP = 1
 )
 
-// TestMeasure measures everything and prints the table. A figure that misses its
-// bound is measured again, once.
+// TestMeasure measures accesses to registers and prints the table.
 func TestMeasure(t *testing.T) {
 	if !*measure {
 		t.Skip("no -measure given: this boots a guest, and its figures are worth something on a quiet machine only; make bench passes it")
@@ -56,39 +55,51 @@ func TestMeasure(t *testing.T) {
 	startServer(t, echo, "-socket", echoSocket)
 	m := bootGuest(t, vrnic, []string{cards[0], echoSocket}, program)
 
-	var figures []figure
-	take := func(f func(t *testing.T) []figure) {
-		got := f(t)
-		for _, g := range got {
-			if g.missed() {
-				t.Logf("%s: %s, bound %v; measured again", g.name, number(g.samples.median()), g.bound)
-				got = f(t)
-				break
-			}
-		}
-		figures = append(figures, got...)
-	}
+	var r report
 	b := startMMIO(t, m)
-	take(func(t *testing.T) []figure { return reads(t, b) })
+	r.take(t, func(t *testing.T) []figure { return reads(t, b) })
 	b.stop()
 	inGuest(t, m, "modprobe", "-a", "ice", "irdma")
 	b = startMMIO(t, m)
-	take(func(t *testing.T) []figure { return guestDoorbells(t, b) })
+	r.take(t, func(t *testing.T) []figure { return guestDoorbells(t, b) })
 	b.stop()
-	take(clientDoorbells(t, cards[1]))
+	r.take(t, clientDoorbells(t, cards[1]))
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
 	if text := cardServer.stop(); strings.Contains(text, "finding") {
 		t.Errorf("what was measured broke a rule, so it is not what a driver does:\n%s", text)
 	}
+	r.close(t)
+}
 
+// report is the figures of a test.
+type report struct{ figures []figure }
+
+// take measures. If a figure misses its bound all that were measured with it are
+// measured again, once.
+func (r *report) take(t *testing.T, measure func(t *testing.T) []figure) {
+	t.Helper()
+	got := measure(t)
+	for _, g := range got {
+		if g.missed() {
+			t.Logf("%s: %s, bound %v; measured again", g.name, number(g.samples.median()), g.bound)
+			got = measure(t)
+			break
+		}
+	}
+	r.figures = append(r.figures, got...)
+}
+
+// close prints the table; a bound that was missed is an error.
+func (r *report) close(t *testing.T) {
+	t.Helper()
 	var table bytes.Buffer
-	if err := writeTable(&table, figures); err != nil {
+	if err := writeTable(&table, r.figures); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Printf("\n%s\n", &table)
-	for _, f := range figures {
+	for _, f := range r.figures {
 		if f.missed() {
 			t.Errorf("%s: %s, bound %v", f.name, number(f.samples.median()), f.bound)
 		}

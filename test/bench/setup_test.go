@@ -101,9 +101,8 @@ func (s *server) stop() string {
 	return s.stderr.String()
 }
 
-// bootGuest starts a guest with the devices on sockets, edu, one CPU and no
-// driver, and the programs given in /root.
-func bootGuest(t *testing.T, vrnic string, sockets []string, programs ...string) *launch.Machine {
+// guestConfig is a guest with one CPU and no driver.
+func guestConfig(t *testing.T, vrnic string) launch.Config {
 	t.Helper()
 	dir, err := images.DefaultDir()
 	if err != nil {
@@ -127,12 +126,21 @@ func bootGuest(t *testing.T, vrnic string, sockets []string, programs ...string)
 	}
 	c := launch.Config{
 		QEMU: qemu.Argv, Kernel: kernel.Image, Initrd: []string{initrd}, Init: vrnic,
-		Sockets: sockets, CPUs: 1, MemoryMiB: 768, QEMUArgs: []string{"-device", "edu"},
-		// A register of a bound device may be mapped.
-		Append:      "iomem=relaxed",
-		BootTimeout: 5 * time.Minute, // one CPU for everything
+		CPUs: 1, MemoryMiB: 768,
+		BootTimeout: 5 * time.Minute, // few CPUs for everything
 	}
 	c.Guest.Modules = []string{}
+	return c
+}
+
+// bootGuest starts a guest with the devices on sockets, edu, and the programs
+// given in /root.
+func bootGuest(t *testing.T, vrnic string, sockets []string, programs ...string) *launch.Machine {
+	t.Helper()
+	c := guestConfig(t, vrnic)
+	c.Sockets, c.QEMUArgs = sockets, []string{"-device", "edu"}
+	// A register of a bound device may be mapped.
+	c.Append = "iomem=relaxed"
 	for _, p := range programs {
 		c.Copies = append(c.Copies, launch.Copy{Host: p, Guest: "/root/"})
 	}

@@ -15,6 +15,6 @@ func init() {
 		check{4, "not-shared", true, "vrnic serve, QEMU with memory that is not shared", notShared},
 		check{4, "storm", false, "go test -race ./guest/minidriver -run TestStorm -storm 60s", stormOver},
 		check{4, "fuzz", false, "go test -fuzz, 6 targets, 10 minutes each", fuzz},
-		check{4, "bench", false, "go test ./test/bench -measure", measured},
+		check{4, "bench", false, "go test ./test/bench -measure -run TestMeasure", measured},
 	)
 }
