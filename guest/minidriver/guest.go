@@ -72,7 +72,7 @@ func NewGuest(size int) (*Guest, error) {
 		return nil, fmt.Errorf("guest memory: memfd: %w", err)
 	}
 	g := &Guest{file: os.NewFile(uintptr(fd), "guest"), fd: fd, bank: uint64(size) * mib / uint64(len(banks)),
-		pages: make([]uint8, size*mib/pageSize+romPages+2), rom: bytes.Repeat([]byte("ROM!"), pageSize/4), poison: bytes.Repeat([]byte{0xdb}, pageSize), zero: make([]byte, pageSize)}
+		pages: make([]uint8, size*mib/pageSize+romPages+2), rom: bytes.Repeat([]byte("ROM!"), pageSize/4), poison: bytes.Repeat([]byte{poisonByte}, pageSize), zero: make([]byte, pageSize)}
 	total := len(g.pages) * pageSize
 	if err := g.file.Truncate(int64(total)); err != nil {
 		g.file.Close()

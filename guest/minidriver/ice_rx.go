@@ -78,7 +78,7 @@ func (q *queuePair) rxBuffer(slot int) (off int) { return slot*q.geometry.stride
 func (i *ICE) postRx(q *queuePair, n int) {
 	for range n {
 		off := q.rxBuffer(q.rxPosted)
-		fillPoison(q.bufs.Bytes()[off-rxHeadroom:][:q.geometry.stride])
+		copy(q.bufs.Bytes()[off-rxHeadroom:][:q.geometry.stride], i.F.Guest.poison)
 		// Only the address is written: what the device wrote behind it stays.
 		q.rx.Store64(q.rxPosted*rxDescSize, q.bufs.IOVA+uint64(off))
 		q.rxPosted = (q.rxPosted + 1) % ringLen
@@ -91,12 +91,6 @@ func (i *ICE) postRx(q *queuePair, n int) {
 }
 
 const poisonByte = 0xdb
-
-func fillPoison(b []byte) {
-	for n := range b {
-		b[n] = poisonByte
-	}
-}
 
 // Receive takes the next frame of a queue; false if there is none
 // (ice_txrx.c:ice_clean_rx_irq).
