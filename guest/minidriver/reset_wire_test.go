@@ -85,7 +85,7 @@ func TestRebuildUnderFrames(t *testing.T) {
 			fl, ended := &flood{i: o.i, sent: to, want: from}, make(chan error, 1)
 			go func() { ended <- fl.run(stop) }()
 
-			times := 2
+			times := 1
 			if *full {
 				times = 20
 			}
