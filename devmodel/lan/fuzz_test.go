@@ -113,7 +113,7 @@ func FuzzRxQueue(f *testing.F) {
 		steer := testSteering()
 		v := steer.VSIs[theVSI]
 		steer.Default, v.Strip, v.LUT, v.HashScheme = []uint16{theVSI}, Strip(kind%3), []byte{0, kind, 1}, kind%4
-		v.InsertTPID = 0x8100
+		v.InsertTPID, steer.UDPTunnels = 0x8100, []uint16{4789}
 		l.Steer(steer)
 		for i := range 8 {
 			for q := range 4 {
