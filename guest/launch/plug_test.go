@@ -46,7 +46,7 @@ func TestPorts(t *testing.T) {
 			ports = append(ports, a)
 		}
 	}
-	if len(ports) != 3 || ports[2] != "pcie-root-port,id=rp2,chassis=3,slot=3" || len(args) != 2*4 {
+	if len(ports) != 3 || ports[2] != "pcie-root-port,id=rp2,chassis=3,slot=3,pref64-reserve=64M" || len(args) != 2*4 {
 		t.Errorf("%q", args)
 	}
 	if n := len(deviceArgs([]string{"/a", "/b"}, 1)); n != 2*4 {

@@ -50,12 +50,17 @@ func machineArgs(memory string) []string {
 func iommuArgs() []string { return []string{"-device", "intel-iommu,caching-mode=on"} }
 
 // deviceArgs gives each device a root port; ports is how many there are at least.
+// Behind an empty one the firmware has to keep address space free for the card's
+// BARs, of which it would leave 2 MiB: the guest's kernel does not move a port's
+// window for what is plugged in (acpiphp_glue.c:enable_slot).
 func deviceArgs(sockets []string, ports int) (args []string) {
 	for i := range max(ports, len(sockets)) {
-		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", i, i+1, i+1))
+		port := fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", i, i+1, i+1)
 		if i >= len(sockets) {
+			args = append(args, "-device", port+",pref64-reserve=64M")
 			continue
 		}
+		args = append(args, "-device", port)
 		// The JSON form is the only one in which QEMU takes the socket.
 		device, err := json.Marshal(card(i, sockets[i]))
 		if err != nil {
