@@ -62,11 +62,13 @@ var fuzzTargets = []fuzzTarget{
 }
 
 // fuzz runs every target for ten minutes, two at a time.
-func fuzz(t *testing.T, e *env) {
+func fuzz(t *testing.T, e *env) { fuzzOver(t, e, fuzzTargets) }
+
+func fuzzOver(t *testing.T, e *env, targets []fuzzTarget) {
 	const each = 10 * time.Minute
 	running := make(chan struct{}, max(1, runtime.NumCPU()))
 	t.Run("targets", func(t *testing.T) {
-		for _, f := range fuzzTargets {
+		for _, f := range targets {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
 				corpus := filepath.Join(strings.TrimPrefix(f.pkg, "./"), "testdata", "fuzz", f.name)
