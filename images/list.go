@@ -83,7 +83,9 @@ func (c *Cache) script(program string, argv []string) (string, error) {
 	if have, err := os.ReadFile(path); err == nil && string(have) == b.String() {
 		return path, nil
 	}
-	fail := func(err error) (string, error) { return "", fmt.Errorf("write the script that starts %s: %w", program, err) }
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("write the script that starts %s: %w", program, err)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fail(err)
 	}
