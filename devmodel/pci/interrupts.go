@@ -169,6 +169,12 @@ func (n *Interrupts) OICR(bits uint32) {
 	n.oicrChanged()
 }
 
+// Unseen tells whether a bit of the other-interrupt cause register that the driver
+// wants to be interrupted for is still to be read by it.
+func (n *Interrupts) Unseen(bit uint32) bool {
+	return n.oicr.Get(0)&n.oicrEna.Get(0)&bit != 0 && n.oicrCtl.Get(0)&ctlCauseEna != 0
+}
+
 // AEQ is the asynchronous event queue's cause: an entry was written.
 func (n *Interrupts) AEQ() {
 	n.mu.Lock()
