@@ -46,7 +46,7 @@ exec 9<> /tmp/silence
 take() {
 	timeout 120 nc -l -p 5001 <&9 > /tmp/got & taker=$!
 	n=0
-	until grep -q ':1389 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6; do
+	until cat /proc/net/tcp /proc/net/tcp6 2> /dev/null | grep -q ':1389 [0-9A-F:]* 0A '; do
 		n=$((n+1)); [ $n -lt 200 ] || { echo "FAILED: nobody listens"; return; }
 		sleep 0.05
 	done
