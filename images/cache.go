@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -148,18 +149,56 @@ func (c *Cache) tempLocked(name string) (string, error) {
 	return d, nil
 }
 
-// current returns the entry in use under name, or nil if there is none, or if
-// it was made by another recipe (any recipe will do if recipe is "").
+// current returns the entry in use under name, or nil if there is none. If it
+// was made by another recipe, the newest one that was not takes its place, if
+// there is one: two versions of vrnic that share a cache do not fetch in turns.
+// Any recipe will do if recipe is "".
 func (c *Cache) current(name, recipe string) *entry {
 	target, err := os.Readlink(filepath.Join(c.dir, "current", name))
 	if err != nil {
 		return nil
 	}
 	e, err := readEntry(filepath.Join(c.dir, "entries", filepath.Base(target)))
-	if err != nil || e.Name != name || (recipe != "" && e.Recipe != recipe) {
+	if err == nil && e.Name == name && (recipe == "" || e.Recipe == recipe) {
+		return e
+	}
+	if recipe == "" {
 		return nil
 	}
-	return e
+	for _, g := range c.generations(name) {
+		if g.Recipe == recipe {
+			return g.entry
+		}
+	}
+	return nil
+}
+
+// generation is an entry of a name, and when it was made.
+type generation struct {
+	*entry
+	made time.Time
+}
+
+// generations returns the entries of a name, newest first. What cannot be read
+// is passed over.
+func (c *Cache) generations(name string) []generation {
+	names, _ := os.ReadDir(filepath.Join(c.dir, "entries"))
+	var gens []generation
+	for _, n := range names {
+		if !strings.HasPrefix(n.Name(), name+"-") {
+			continue
+		}
+		dir := filepath.Join(c.dir, "entries", n.Name())
+		e, err := readEntry(dir)
+		if err != nil || e.Name != name {
+			continue
+		}
+		if st, err := os.Stat(filepath.Join(dir, manifestFile)); err == nil {
+			gens = append(gens, generation{e, st.ModTime()})
+		}
+	}
+	sort.Slice(gens, func(i, j int) bool { return gens[i].made.After(gens[j].made) })
+	return gens
 }
 
 // byKey returns the entry made of exactly this, or nil.
@@ -226,30 +265,17 @@ const keepGenerations = 2
 // pruneLocked removes the oldest generations of name. Failing to is no error:
 // they only cost space.
 func (c *Cache) pruneLocked(name string) {
-	names, err := os.ReadDir(filepath.Join(c.dir, "entries"))
-	if err != nil {
-		return
-	}
-	type generation struct {
-		dir  string
-		made time.Time
-	}
-	var gens []generation
 	cur := c.current(name, "")
-	for _, n := range names {
-		dir := filepath.Join(c.dir, "entries", n.Name())
-		e, err := readEntry(dir)
-		if err != nil || e.Name != name || (cur != nil && cur.Key == e.Key) {
+	kept := 1 // the current one
+	for _, g := range c.generations(name) {
+		if cur != nil && cur.Key == g.Key {
 			continue
 		}
-		if st, err := os.Stat(filepath.Join(dir, manifestFile)); err == nil {
-			gens = append(gens, generation{dir, st.ModTime()})
+		if kept++; kept <= keepGenerations {
+			continue
 		}
-	}
-	sort.Slice(gens, func(i, j int) bool { return gens[i].made.After(gens[j].made) })
-	for i := keepGenerations - 1; i < len(gens); i++ {
-		c.log.Debug("removing an old image", "entry", filepath.Base(gens[i].dir))
-		if err := os.RemoveAll(gens[i].dir); err != nil {
+		c.log.Debug("removing an old image", "entry", g.id())
+		if err := os.RemoveAll(g.dir); err != nil {
 			c.log.Warn("cannot remove an old image", "error", err)
 		}
 	}

@@ -25,6 +25,12 @@ func openTest(t *testing.T, dir string) *Cache {
 // publish makes an entry with one file.
 func publish(t *testing.T, c *Cache, name, key, file, text string) *entry {
 	t.Helper()
+	return publishBy(t, c, "r", name, key, file, text)
+}
+
+// publishBy is publish with a recipe.
+func publishBy(t *testing.T, c *Cache, recipe, name, key, file, text string) *entry {
+	t.Helper()
 	var e *entry
 	err := c.locked(t.Context(), func() error {
 		dir, err := c.tempLocked(name)
@@ -32,7 +38,7 @@ func publish(t *testing.T, c *Cache, name, key, file, text string) *entry {
 			return err
 		}
 		mustWrite(t, filepath.Join(dir, "root", file), text)
-		e, err = c.publishLocked(dir, Manifest{Name: name, Key: key, Recipe: "r", Version: key})
+		e, err = c.publishLocked(dir, Manifest{Name: name, Key: key, Recipe: recipe, Version: key})
 		return err
 	})
 	if err != nil {
@@ -77,6 +83,23 @@ func TestPublish(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"current", "entries", "lock"}, names); d != "" {
 		t.Errorf("files of the cache (-want +got):\n%s", d)
+	}
+}
+
+// Two versions of vrnic, with recipes of their own, that work with one cache by
+// turns each find what they made.
+func TestTwoRecipes(t *testing.T) {
+	c := openTest(t, t.TempDir())
+	publishBy(t, c, "old", "debian-12", "1", "f", "")
+	publishBy(t, c, "new", "debian-12", "2", "f", "")
+	publishBy(t, c, "old", "debian-12-x", "3", "f", "") // a name that begins alike
+	for recipe, key := range map[string]string{"old": "1", "new": "2", "": "2"} {
+		if e := c.current("debian-12", recipe); e == nil || e.Key != key {
+			t.Errorf("by recipe %q the entry is %+v, want %s", recipe, e, key)
+		}
+	}
+	if e := c.current("debian-12", "newer"); e != nil {
+		t.Errorf("an entry of another recipe was taken: %s", e.id())
 	}
 }
 
