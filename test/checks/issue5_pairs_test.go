@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -207,7 +208,8 @@ func corruption(t *testing.T, e *env) {
 		if share < percent/2.0 || share > percent*1.5 {
 			t.Errorf("%s: the card found %d of %d frames bad, want about %d %%", side.name, bad, frames, percent)
 		}
-		if kernel == 0 || kernel > bad {
+		// They differ in headers so bad that one of the two looks no further.
+		if math.Abs(float64(kernel-bad)) > 0.2*float64(bad) {
 			t.Errorf("%s: the kernel counted %d bad checksums, the card %d", side.name, kernel, bad)
 		}
 		if n := counter(t, side.text, "rx_crc_errors.nic"); n != 0 {
