@@ -322,6 +322,7 @@ func TestGoldenNoDescriptors(t *testing.T) {
 		}
 		sameFrame(t, fmt.Sprintf("frame %d", n), got.Data, want)
 	}
+	i.F.flush() // the tail, before the frame comes by another way
 	w.inject(f(q.geometry.buf))
 	sameFrame(t, "afterwards", collect(t, i, 1)[0].Data, f(q.geometry.buf))
 	counted("afterwards", 1+more)
