@@ -280,7 +280,9 @@ func hostileReceive(t *testing.T, list []trap) {
 		}
 		// What comes for it now is dropped; others go on.
 		steer(n)
+		before := i.F.Read32(GLPRT_UPRC)
 		w.inject(f)
+		must(t, i.F.poll("a frame for a queue that is stopped", func() bool { return i.F.Read32(GLPRT_UPRC) != before }))
 		pass(c.name+": another queue", len(list))
 		must(t, i.Reopen(n))
 		pass(c.name+": made anew", n)

@@ -42,6 +42,7 @@ const (
 	PF_MBX_ARQH   = 0x0022e500
 	PF_MBX_ARQT   = 0x0022e580
 
+	GLPRT_UPRC  = 0x00381300 // the low dword
 	GLPRT_ROC   = 0x00380240
 	PRTRPB_RDPC = 0x000ac260
 
