@@ -237,7 +237,7 @@ func segmentations(t testing.TB, i *ICE) []segmentation {
 		do(&p)
 		return p
 	}
-	usual := func(p *Packet) { p.UDP = true }
+	uso := func(p *Packet) { p.UDP = true }
 	csum := func(p *Packet) { p.TunnelCsum = true }
 	partialGSO := func(p *Packet) { p.GSOPartial = true }
 	both := func(p *Packet) { p.GSOPartial, p.TunnelCsum = true, true }
@@ -266,10 +266,10 @@ func segmentations(t testing.TB, i *ICE) []segmentation {
 		{name: "TCP in a VLAN", size: 3000, mss: 1448, headers: 70, packet: plain(18, 38), proto: protoTCP, make: func(c cut, p []byte) []byte {
 			return golden(t, eth(0x8100), &layers.Dot1Q{VLANIdentifier: 100, Type: 0x800}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
-		{name: "UDP", size: 3000, mss: 1000, headers: 42, packet: with(plain(14, 34), usual), proto: protoUDP, make: func(c cut, p []byte) []byte {
+		{name: "UDP", size: 3000, mss: 1000, headers: 42, packet: with(plain(14, 34), uso), proto: protoUDP, make: func(c cut, p []byte) []byte {
 			return golden(t, eth(0x800), v4(c, protoUDP), udp(), gopacket.Payload(p))
 		}},
-		{name: "UDP over IPv6", size: 3100, mss: 1232, headers: 62, packet: with(plain(14, 54), usual), proto: protoUDP, make: func(c cut, p []byte) []byte {
+		{name: "UDP over IPv6", size: 3100, mss: 1232, headers: 62, packet: with(plain(14, 54), uso), proto: protoUDP, make: func(c cut, p []byte) []byte {
 			return golden(t, eth(0x86dd), ipv6Layer(protoUDP), udp(), gopacket.Payload(p))
 		}},
 		{name: "TCP in GRE", size: 2500, mss: 1000, headers: 90, packet: tunnel(14, 34, 38, 58), proto: protoTCP, make: func(c cut, p []byte) []byte {

@@ -15,14 +15,12 @@ import (
 // nowhereAddress is in no map.
 const nowhereAddress = 0x7000_0000_0000
 
-// malice is something that no driver may do with a queue: its own, of a card
-// that has no other in trouble.
+// malice is something that no driver may do with a transmit queue.
 type malice struct {
 	name   string
 	do     func(m *victim)
 	source string
 	rule   string
-	sent   int // frames that were right before it
 }
 
 // victim is a queue with memory to point at.
@@ -30,10 +28,8 @@ type victim struct {
 	t *testing.T
 	i *ICE
 	q *queuePair
-	n int // in i.queues
-	// frame is a TCP frame of frameLen bytes in a buffer.
-	frame    *Buf
-	frameLen int
+	// frame is a TCP frame of frameSize bytes in a buffer.
+	frame *Buf
 }
 
 // Words of descriptors for the frame of a victim.
@@ -69,9 +65,9 @@ func malices() []malice {
 	tx := func(name string, do func(m *victim)) malice {
 		return malice{name: name, do: do, source: "TX_TCLAN", rule: "lan-descriptor"}
 	}
-	list := []malice{
-		{"tail beyond the ring", func(m *victim) { m.i.F.Write32(QTX_COMM_DBELL(m.q.id), ringLen) }, "TX_PQM", "lan-tail", 0},
-		{"tail of all ones", func(m *victim) { m.i.F.Write32(QTX_COMM_DBELL(m.q.id), 0xffffffff) }, "TX_PQM", "lan-tail", 0},
+	return []malice{
+		{"tail beyond the ring", func(m *victim) { m.i.F.Write32(QTX_COMM_DBELL(m.q.id), ringLen) }, "TX_PQM", "lan-tail"},
+		{"tail of all ones", func(m *victim) { m.i.F.Write32(QTX_COMM_DBELL(m.q.id), 0xffffffff) }, "TX_PQM", "lan-tail"},
 		tx("zero length", func(m *victim) { m.post(m.frame.IOVA, lastOne) }),
 		tx("zero length in a frame", func(m *victim) { m.post(m.frame.IOVA, sized(100), m.frame.IOVA, 0, m.frame.IOVA, sized(100)|lastOne) }),
 		tx("no EOP", func(m *victim) { m.post(m.frame.IOVA, sized(frameSize)) }),
@@ -99,7 +95,6 @@ func malices() []malice {
 		tx("a ring that cannot be written", func(m *victim) { m.remake(m.i.F.Guest.ROM().IOVA) }),
 		tx("a ring that is nowhere", func(m *victim) { m.remake(nowhereAddress) }),
 	}
-	return list
 }
 
 // remake adds the transmit queue anew with its ring elsewhere, and rings it.
@@ -146,7 +141,7 @@ func hostileTransmit(t *testing.T, list []malice) {
 		sameFrame(t, what, w.next(), good)
 	}
 	for n, c := range list {
-		m := &victim{t, i, i.queues[n], n, b, frameSize}
+		m := &victim{t, i, i.queues[n], b}
 		pass(c.name+": before", m.q)
 		c.do(m)
 		oicr := uint32(0)
