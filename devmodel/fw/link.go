@@ -136,13 +136,18 @@ func (f *Firmware) SetLink(up bool) {
 }
 
 // changeLink applies a change and tells the driver if the link changed by it.
+// So does one that leaves it up with another FEC or negotiation: on a wire it
+// would be down meanwhile, and the driver asks for its status only then.
 func (f *Firmware) changeLink(change func(*linkState)) {
-	was := f.link.up()
-	change(&f.link)
+	l := &f.link
+	up, negotiated, fec := l.up(), l.negotiated(), l.fecOn()
+	change(l)
 	f.sw.touch(stalePort)
 	f.steer()
-	if up := f.link.up(); up != was {
-		f.emit(LinkChange{up})
+	if l.up() != up {
+		f.emit(LinkChange{l.up()})
+	}
+	if l.up() != up || l.negotiated() != negotiated || l.fecOn() != fec {
 		f.linkEvent()
 	}
 }

@@ -261,7 +261,12 @@ func TestLinkFollowsPhyConfig(t *testing.T) {
 		cfg[16] |= 0x20
 		cfg[22] = 0x44
 		c.edit(cfg)
+		d.link(lseEnable)
 		d.fails(c.rc, 0x0601, flagRD, []byte{0}, cfg)
+		_, msg, told := d.event()
+		if changed := c.an != 0x81 || c.fec != 2; told != changed || told && (msg[3] != c.an || msg[8] != c.fec) {
+			t.Errorf("%s: event %v % x", c.name, told, msg)
+		}
 		a := d.ok(0x0607, 0, params(0), make([]byte, 32))
 		if a.buf[3] != c.an || a.buf[8] != c.fec || a.buf[2] != 0xe1 {
 			t.Errorf("%s: link %#x, AN %#x, configuration %#x", c.name, a.buf[2], a.buf[3], a.buf[8])
