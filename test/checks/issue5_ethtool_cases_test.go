@@ -500,7 +500,7 @@ func (b *ethtoolBench) carrier() string {
 	for range rounds {
 		begin := time.Now()
 		b.ctl("link", "down")
-		b.quiet(`await '[ $(cat /sys/class/net/$NET/carrier) = 0 ]' && await 'ibv_devinfo | grep -q PORT_DOWN'`)
+		b.quiet(`await '[ $(cat /sys/class/net/$NET/operstate) = down ]' && await 'ibv_devinfo | grep -q PORT_DOWN'`)
 		slowest = max(slowest, time.Since(begin))
 		wantSettings(b.t, b.ok("ethtool $NET"), map[string]string{
 			"Speed": "Unknown!", "Duplex": `Unknown! \(255\)`, "Auto-negotiation": "off", "Link detected": "no.*"})
@@ -510,8 +510,13 @@ func (b *ethtoolBench) carrier() string {
 		if row := b.testRows("online")["Link test   (on/offline)"]; row != "2" {
 			b.t.Errorf("the test of a link that is down says %q, want 2", row)
 		}
-		// Nothing passes, and nothing of it is counted.
-		before := b.counters()
+		// Nothing passes, and nothing of it is counted but by kernels whose
+		// queue of a netdev without a carrier counts what it drops, which they
+		// do since 6.11 (sch_generic.c:noop_enqueue).
+		before, want := b.counters(), counters{}
+		if b.kernel != "debian-12" {
+			want["ip.tx.dropped"] = 2
+		}
 		b.station.take()
 		b.try("command ping -q -c 2 -W 0.1 -i 0.01 " + stationAddress)
 		b.send(b.datagram(b.mac, stationHost, 60))
@@ -519,12 +524,12 @@ func (b *ethtoolBench) carrier() string {
 
 		begin = time.Now()
 		b.ctl("link", "up")
-		b.quiet(`await '[ $(cat /sys/class/net/$NET/carrier) = 1 ]' && await 'ibv_devinfo | grep -q PORT_ACTIVE'`)
+		b.quiet(`await '[ $(cat /sys/class/net/$NET/operstate) = up ]' && await 'ibv_devinfo | grep -q PORT_ACTIVE'`)
 		slowest = max(slowest, time.Since(begin))
 		if n := len(b.station.take()); n != 0 {
 			b.t.Errorf("%d frames have come over a link that was down", n)
 		}
-		b.wantCounters(before, counters{})
+		b.wantCounters(before, want)
 		wantSettings(b.t, b.ok("ethtool $NET"), map[string]string{"Speed": "100000Mb/s", "Duplex": "Full", "Auto-negotiation": "on", "Link detected": "yes"})
 		if text := b.ok("rdma link; ip -br link show dev $NET"); !strings.Contains(text, "state ACTIVE physical_state LINK_UP") || !strings.Contains(text, " UP ") {
 			b.t.Errorf("with a carrier: %s", text)
