@@ -14,7 +14,9 @@ import (
 )
 
 // trafficScript binds the card, as byHandScript does, and then has programs talk
-// through it until somebody ends the guest.
+// through it until somebody ends the guest. A port is active before the kernel has
+// seen that nobody else has its link-local address (flags 80: permanent, no longer
+// tentative); until then nothing resolves it, and no queue pair goes to RTR.
 const trafficScript = pingpongListens + `
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 modprobe ice; modprobe irdma; modprobe ib_uverbs
@@ -22,6 +24,7 @@ ip link set lo up
 for n in /sys/class/net/e*; do ip link set $(basename $n) up; done
 n=0; until ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE || [ $n -ge 200 ]; do n=$((n+1)); sleep 0.1; done
 ibv_devinfo | grep state
+until grep -q '^fe80.* 20 80 ' /proc/net/if_inet6; do sleep 0.1; done
 ibv_rc_pingpong -g 0 -n 100000000 > /tmp/s 2>&1 &
 listening
 ibv_rc_pingpong -g 0 -n 100000000 localhost > /tmp/c 2>&1 &
