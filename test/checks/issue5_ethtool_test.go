@@ -71,8 +71,8 @@ type ethtoolCase struct {
 }
 
 var ethtoolCases = []ethtoolCase{
-	{"identity", "ethtool -i, lspci", (*ethtoolBench).identity},
-	{"link", "ethtool, --show-fec, -a", (*ethtoolBench).linkSettings},
+	{"identity", "ethtool -i, -P, devlink dev info", (*ethtoolBench).identity},
+	{"link", "ethtool, speed and rate in sysfs", (*ethtoolBench).linkSettings},
 	{"receive", "ethtool -S, ip -s link, after frames from the wire", (*ethtoolBench).receives},
 	{"transmit", "ethtool -S, ip -s link, after frames to the wire", (*ethtoolBench).transmits},
 	{"features", "ethtool -k, -K", (*ethtoolBench).features},
