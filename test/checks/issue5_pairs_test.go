@@ -23,7 +23,7 @@ func init() {
 	table = append(table,
 		check{5, "ping-debian-12", false, "vrnic run --guests 2 -k debian-12 -- ping peer: IPv4, link-local, --mtu 9000", pingOn("debian-12")},
 		check{5, "ping-debian-13", false, "vrnic run --guests 2 -k debian-13 -- ping peer: IPv4, link-local, --mtu 9000", pingOn("debian-13")},
-		check{5, "ping-debian-backports", false, "vrnic run --guests 2 -- ping peer: IPv4, link-local, --mtu 9000", pingOn("debian-backports")},
+		check{5, "ping-debian-backports", true, "vrnic run --guests 2 -- ping peer: IPv4, link-local, --mtu 9000", pingOn("debian-backports")},
 		check{5, "iperf3", false, "vrnic run --guests 2 --peer 'iperf3 -s' -- iperf3 -c peer -t 10, and with -R", iperfBothWays},
 		check{5, "corruption", false, "100 MB from peer by TCP, --impair corrupt=1%", corruption},
 	)
