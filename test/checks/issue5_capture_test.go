@@ -178,15 +178,16 @@ func (c *capture) still(guests [2]*machine) moment {
 	return moment{}
 }
 
-// talk is traffic of many kinds from the first guest to the second.
+// talk is traffic of many kinds from the first guest to the second, whose
+// link-local address all is told.
 const talk = `
 say() { "$@" > /tmp/out 2>&1 || { echo "FAILED: $*: $(tail -n 5 /tmp/out)"; }; }
 all() {
 	say ping -c 5 -i 0.2 192.168.77.2
-	say ping -6 -c 5 -i 0.2 fe80::e8:10ff:fe00:2%$dev
+	say ping -6 -c 5 -i 0.2 $1%$dev
 	say iperf3 -c 192.168.77.2 -n 10M
 	say iperf3 -c 192.168.77.2 -n 10M -R
-	say iperf3 -c fe80::e8:10ff:fe00:2%$dev -n 5M
+	say iperf3 -c $1%$dev -n 5M
 	say iperf3 -c 192.168.77.2 -u -b 40M -n 2M
 	say ip link set $dev mtu 9000
 	say ping -c 5 -i 0.2 -M do -s 8972 192.168.77.2
@@ -230,9 +231,14 @@ func captured(t *testing.T, e *env) {
 		ip link add link $dev name vlan100 type vlan id 100
 		ip addr add 192.168.100.2/24 dev vlan100; ip link set vlan100 up`)
 
+	local := strings.TrimSpace(guests[1].do(`ip -o -6 addr show dev $dev scope link | sed 's/.*inet6 //; s,/.*,,'`))
+	if !strings.HasPrefix(local, "fe80::") {
+		t.Fatalf("link-local address of the second guest: %q", local)
+	}
+
 	before := c.still(guests)
 	begin := time.Now()
-	if out := guests[0].do("all"); out != "" {
+	if out := guests[0].do("all " + local); out != "" {
 		t.Error(out)
 	}
 	took := time.Since(begin)
