@@ -88,8 +88,10 @@ func (c Config) qemuArgs(level int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// "max" without 5-level paging: a page walk of TCG is its length.
-	accel := []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}
+	// "max" without 5-level paging: a page walk of TCG is its length. And without
+	// the promise that REP MOVSB is the fast way to copy: TCG moves a byte at a
+	// time, and a kernel that does not trust it moves eight.
+	accel := []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off,erms=off,fsrm=off"}
 	if kvm {
 		accel = []string{"-accel", "kvm", "-cpu", "host"}
 		if c.IOMMU {
