@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -64,7 +65,8 @@ func fakeQEMU(scenario string, args []string) {
 		first = err != nil
 		_ = os.WriteFile(name, nil, 0o600)
 	}
-	event := fakeMonitor(scenario)
+	var anew atomic.Bool
+	event := fakeMonitor(scenario, &anew)
 	end := func(reason string) {
 		event(reason)
 		os.Exit(0)
@@ -108,6 +110,9 @@ func fakeQEMU(scenario string, args []string) {
 	procNet, _ := strings.CutPrefix(scenario, "net:")
 	ready := wire.Ready{Missing: []string{"0000:01:00.0: irdma0 is not active"}}
 	if err := guest.Serve(agent, wire.Hello{Version: wire.Version, Release: "7.3.4-fake"}, ready, procNet); err != nil {
+		if anew.Load() {
+			select {} // until the other thread has started the program anew
+		}
 		os.Exit(1)
 	}
 	if scenario == "no-power-off" {
@@ -121,8 +126,9 @@ const fdMonitorConn = fdInitrd + 1
 
 // fakeMonitor serves one QMP connection and returns a function that reports a
 // SHUTDOWN event for the given reason. A reset is the fake's program starting
-// anew, with another descriptor for its agent.
-func fakeMonitor(scenario string) func(reason string) {
+// anew, with another descriptor for its agent; it sets anew before it says that it
+// will, for then the old agent's channel is closed.
+func fakeMonitor(scenario string, anew *atomic.Bool) func(reason string) {
 	connected := make(chan *os.File, 1)
 	go func() {
 		var conn *os.File
@@ -155,6 +161,9 @@ func fakeMonitor(scenario string) func(reason string) {
 			command := string(line[:n])
 			if strings.Contains(command, `"system_reset"`) && scenario == "reset-kills" {
 				os.Exit(1)
+			}
+			if strings.Contains(command, `"chardev-change"`) {
+				anew.Store(true)
 			}
 			fmt.Fprintln(conn, `{"return": {}}`)
 			switch {

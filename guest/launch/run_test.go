@@ -473,7 +473,7 @@ func eternal(t *testing.T) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close(); w.Close() })
+	t.Cleanup(func() { w.Close(); r.Close() }) // in this order: who waits for input may be told by nobody else
 	return r
 }
 
