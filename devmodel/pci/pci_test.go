@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -15,13 +14,12 @@ import (
 type unit struct {
 	*Interrupts
 	*reg.Space
-	sent  []int
-	clock engine.ManualClock
+	sent []int
 }
 
 func newUnit() *unit {
 	u := &unit{}
-	u.Interrupts = NewInterrupts(&u.clock, func(v int) { u.sent = append(u.sent, v) })
+	u.Interrupts = NewInterrupts(func(v int) { u.sent = append(u.sent, v) })
 	u.Space = reg.NewSpace(RegisterSize, nil, u.Registers())
 	return u
 }
