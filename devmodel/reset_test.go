@@ -308,7 +308,8 @@ func (b *blocker) Step(*engine.Shard) bool {
 	return false
 }
 
-// until waits for a condition that other goroutines bring about.
+// until waits for a condition that other goroutines bring about. Polling: they
+// tell nobody.
 func (c *card) until(what string, f func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
