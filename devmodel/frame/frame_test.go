@@ -11,6 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 var (
@@ -26,31 +28,6 @@ func ip6(p layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: p, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
 }
 
-// build serializes layers, the last network layer before a transport being
-// what its checksum needs.
-func build(t testing.TB, l ...gopacket.SerializableLayer) []byte {
-	t.Helper()
-	var network gopacket.NetworkLayer
-	for _, x := range l {
-		if n, ok := x.(gopacket.NetworkLayer); ok {
-			network = n
-		}
-		switch x := x.(type) {
-		case *layers.TCP:
-			_ = x.SetNetworkLayerForChecksum(network)
-		case *layers.UDP:
-			_ = x.SetNetworkLayerForChecksum(network)
-		case *layers.ICMPv6:
-			_ = x.SetNetworkLayerForChecksum(network)
-		}
-	}
-	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, l...); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 func TestParse(t *testing.T) {
 	pay := gopacket.Payload("thirteen byte")
 	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true, Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindNop}}}
@@ -64,7 +41,7 @@ func TestParse(t *testing.T) {
 	fragment := ip4(layers.IPProtocolUDP)
 	fragment.Flags = layers.IPv4MoreFragments
 	hop := ip6(layers.IPProtocolIPv6HopByHop)
-	hopHeader := gopacket.Payload(append([]byte{ProtoUDP, 0, 1, 4, 0, 0, 0, 0}, build(t, eth6, ip6(17), udp, pay)[54:]...))
+	hopHeader := gopacket.Payload(append([]byte{ProtoUDP, 0, 1, 4, 0, 0, 0, 0}, frametest.Build(t, eth6, ip6(17), udp, pay)[54:]...))
 	fragment6 := ip6(layers.IPProtocolIPv6Fragment)
 	// The ethertype of the first tag's frame names the tag.
 	tagged := *eth4
@@ -78,23 +55,23 @@ func TestParse(t *testing.T) {
 		f    []byte
 		want Info
 	}{
-		{"TCP", build(t, eth4, ip4(6), tcp, pay), Info{Type: 0x800, PType: 26, Packet: Packet{Network: IPv4, Kind: 26, Proto: 6, L3: 14, L4: 34, L4Len: 24, End: 71}}},
-		{"IP options", build(t, eth4, options, tcp, pay), Info{Type: 0x800, PType: 26, Packet: Packet{Network: IPv4, Kind: 26, Proto: 6, L3: 14, L4: 42, L4Len: 24, End: 79}}},
-		{"padded UDP", append(build(t, eth4, ip4(17), udp), make([]byte, 18)...), Info{Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 42}}},
-		{"SCTP", build(t, eth4, ip4(132), sctp, pay), Info{Type: 0x800, PType: 27, Packet: Packet{Network: IPv4, Kind: 27, Proto: 132, L3: 14, L4: 34, L4Len: 12, End: 59}}},
-		{"ICMP", build(t, eth4, ip4(1), &layers.ICMPv4{TypeCode: 0x800}), Info{Type: 0x800, PType: 28, Packet: Packet{Network: IPv4, Kind: 28, Proto: 1, L3: 14, L4: 34, L4Len: 4, End: 42}}},
-		{"fragment", build(t, eth4, fragment, udp, pay), Info{Type: 0x800, PType: 22, Packet: Packet{Network: IPv4, Kind: 22, Proto: 17, L3: 14, L4: 34, End: 55, Fragment: true}}},
-		{"VXLAN", build(t, eth4, ip4(17), &layers.UDP{DstPort: PortVXLAN}, &layers.VXLAN{ValidIDFlag: true}, eth4, ip4(1)), Info{Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 110}}},
-		{"v6 TCP", build(t, eth6, ip6(6), tcp, pay), Info{Type: 0x86dd, PType: 92, Packet: Packet{Network: IPv6, Kind: 26, Proto: 6, L3: 14, L4: 54, L4Len: 24, End: 91}}},
-		{"v6 hop by hop", build(t, eth6, hop, hopHeader), Info{Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 83}}},
-		{"v6 fragment", build(t, eth6, fragment6, gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8}), Info{Type: 0x86dd, PType: 88, Packet: Packet{Network: IPv6, Kind: 22, Proto: 17, L3: 14, L4: 62, End: 70, Fragment: true}}},
-		{"v6 routing", build(t, eth6, ip6(layers.IPProtocolIPv6Routing), gopacket.Payload{17, 0, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 8, 0, 0}), Info{Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 70, AddressChanged: true}}},
-		{"v6 cut extension", build(t, eth6, ip6(layers.IPProtocolIPv6Destination), gopacket.Payload{17, 9, 0, 0, 0, 0, 0, 0}), Info{Type: 0x86dd, PType: 89, Packet: Packet{Network: IPv6, Kind: 23, Proto: 60, L3: 14, L4: 54, End: 62, AddressChanged: true}}},
-		{"ICMPv6", build(t, eth6, ip6(58), &layers.ICMPv6{TypeCode: 0x8700}, pay), Info{Type: 0x86dd, PType: 94, Packet: Packet{Network: IPv6, Kind: 28, Proto: 58, L3: 14, L4: 54, L4Len: 4, End: 71}}},
-		{"VLAN", build(t, &tagged, vlan(0x800), ip4(17), udp), Info{TPID: 0x8100, TCI: 0x6064, Tags: 1, Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 18, L4: 38, L4Len: 8, End: 46}}},
-		{"QinQ", build(t, &qinq, vlan(0x8100), vlan(0x86dd), ip6(17), udp), Info{TPID: 0x88a8, TCI: 0x6064, Tags: 2, Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 22, L4: 62, L4Len: 8, End: 70}}},
-		{"ARP", build(t, &arp, gopacket.Payload(make([]byte, 28))), Info{Type: 0x806, PType: 11, Packet: Packet{L3: 14, End: 60}}},
-		{"cut IP", build(t, eth4, ip4(6), tcp)[:40], Info{Type: 0x800, PType: 1, Packet: Packet{L3: 14, End: 40}}},
+		{"TCP", frametest.Build(t, eth4, ip4(6), tcp, pay), Info{Type: 0x800, PType: 26, Packet: Packet{Network: IPv4, Kind: 26, Proto: 6, L3: 14, L4: 34, L4Len: 24, End: 71}}},
+		{"IP options", frametest.Build(t, eth4, options, tcp, pay), Info{Type: 0x800, PType: 26, Packet: Packet{Network: IPv4, Kind: 26, Proto: 6, L3: 14, L4: 42, L4Len: 24, End: 79}}},
+		{"padded UDP", append(frametest.Build(t, eth4, ip4(17), udp), make([]byte, 18)...), Info{Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 42}}},
+		{"SCTP", frametest.Build(t, eth4, ip4(132), sctp, pay), Info{Type: 0x800, PType: 27, Packet: Packet{Network: IPv4, Kind: 27, Proto: 132, L3: 14, L4: 34, L4Len: 12, End: 59}}},
+		{"ICMP", frametest.Build(t, eth4, ip4(1), &layers.ICMPv4{TypeCode: 0x800}), Info{Type: 0x800, PType: 28, Packet: Packet{Network: IPv4, Kind: 28, Proto: 1, L3: 14, L4: 34, L4Len: 4, End: 42}}},
+		{"fragment", frametest.Build(t, eth4, fragment, udp, pay), Info{Type: 0x800, PType: 22, Packet: Packet{Network: IPv4, Kind: 22, Proto: 17, L3: 14, L4: 34, End: 55, Fragment: true}}},
+		{"VXLAN", frametest.Build(t, eth4, ip4(17), &layers.UDP{DstPort: PortVXLAN}, &layers.VXLAN{ValidIDFlag: true}, eth4, ip4(1)), Info{Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 14, L4: 34, L4Len: 8, End: 110}}},
+		{"v6 TCP", frametest.Build(t, eth6, ip6(6), tcp, pay), Info{Type: 0x86dd, PType: 92, Packet: Packet{Network: IPv6, Kind: 26, Proto: 6, L3: 14, L4: 54, L4Len: 24, End: 91}}},
+		{"v6 hop by hop", frametest.Build(t, eth6, hop, hopHeader), Info{Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 83}}},
+		{"v6 fragment", frametest.Build(t, eth6, fragment6, gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8}), Info{Type: 0x86dd, PType: 88, Packet: Packet{Network: IPv6, Kind: 22, Proto: 17, L3: 14, L4: 62, End: 70, Fragment: true}}},
+		{"v6 routing", frametest.Build(t, eth6, ip6(layers.IPProtocolIPv6Routing), gopacket.Payload{17, 0, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 8, 0, 0}), Info{Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 14, L4: 62, L4Len: 8, End: 70, AddressChanged: true}}},
+		{"v6 cut extension", frametest.Build(t, eth6, ip6(layers.IPProtocolIPv6Destination), gopacket.Payload{17, 9, 0, 0, 0, 0, 0, 0}), Info{Type: 0x86dd, PType: 89, Packet: Packet{Network: IPv6, Kind: 23, Proto: 60, L3: 14, L4: 54, End: 62, AddressChanged: true}}},
+		{"ICMPv6", frametest.Build(t, eth6, ip6(58), &layers.ICMPv6{TypeCode: 0x8700}, pay), Info{Type: 0x86dd, PType: 94, Packet: Packet{Network: IPv6, Kind: 28, Proto: 58, L3: 14, L4: 54, L4Len: 4, End: 71}}},
+		{"VLAN", frametest.Build(t, &tagged, vlan(0x800), ip4(17), udp), Info{TPID: 0x8100, TCI: 0x6064, Tags: 1, Type: 0x800, PType: 24, Packet: Packet{Network: IPv4, Kind: 24, Proto: 17, L3: 18, L4: 38, L4Len: 8, End: 46}}},
+		{"QinQ", frametest.Build(t, &qinq, vlan(0x8100), vlan(0x86dd), ip6(17), udp), Info{TPID: 0x88a8, TCI: 0x6064, Tags: 2, Type: 0x86dd, PType: 90, Packet: Packet{Network: IPv6, Kind: 24, Proto: 17, L3: 22, L4: 62, L4Len: 8, End: 70}}},
+		{"ARP", frametest.Build(t, &arp, gopacket.Payload(make([]byte, 28))), Info{Type: 0x806, PType: 11, Packet: Packet{L3: 14, End: 60}}},
+		{"cut IP", frametest.Build(t, eth4, ip4(6), tcp)[:40], Info{Type: 0x800, PType: 1, Packet: Packet{L3: 14, End: 40}}},
 		{"runt", []byte{1, 2, 3}, Info{PType: 1, Packet: Packet{End: 3}}},
 	} {
 		got := Parse(c.f)
@@ -119,7 +96,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: verdict %b of a changed frame", c.name, i.Verify(bad))
 		}
 	}
-	f := build(t, eth4, ip4(17), udp, pay)
+	f := frametest.Build(t, eth4, ip4(17), udp, pay)
 	i := Parse(f)
 	f[i.L4+6], f[i.L4+7] = 0, 0
 	if v := i.Verify(f); v != Verified || !i.RoCE(f) {
@@ -184,11 +161,11 @@ func TestToeplitz(t *testing.T) {
 			if src.Is4() {
 				i := ip4(p)
 				i.SrcIP, i.DstIP = src.AsSlice(), dst.AsSlice()
-				return build(t, eth4, i, l)
+				return frametest.Build(t, eth4, i, l)
 			}
 			i := ip6(p)
 			i.SrcIP, i.DstIP = src.AsSlice(), dst.AsSlice()
-			return build(t, eth6, i, l)
+			return frametest.Build(t, eth6, i, l)
 		}
 		for _, x := range []struct {
 			f    []byte
@@ -219,7 +196,7 @@ func TestClass(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	f := build(t, eth6, ip6(6), &layers.TCP{}, gopacket.Payload(make([]byte, 1000)))
+	f := frametest.Build(t, eth6, ip6(6), &layers.TCP{}, gopacket.Payload(make([]byte, 1000)))
 	h := NewToeplitz(make([]byte, 40))
 	if n := testing.AllocsPerRun(100, func() {
 		var buf [maxTuple]byte
@@ -234,10 +211,10 @@ func TestNoAllocation(t *testing.T) {
 // FuzzParse: whatever arrives, offsets are inside the frame and in order.
 func FuzzParse(f *testing.F) {
 	pay := gopacket.Payload("payload")
-	f.Add(build(f, eth4, ip4(6), &layers.TCP{}, pay))
-	f.Add(build(f, eth4, ip4(132), &layers.SCTP{}, pay))
-	f.Add(build(f, eth6, ip6(17), &layers.UDP{}, pay))
-	f.Add(build(f, eth6, ip6(0), gopacket.Payload{43, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 51, 0, 0, 0, 0, 0, 0, 0, 44, 4, 0, 0, 0, 0, 0, 0}))
+	f.Add(frametest.Build(f, eth4, ip4(6), &layers.TCP{}, pay))
+	f.Add(frametest.Build(f, eth4, ip4(132), &layers.SCTP{}, pay))
+	f.Add(frametest.Build(f, eth6, ip6(17), &layers.UDP{}, pay))
+	f.Add(frametest.Build(f, eth6, ip6(0), gopacket.Payload{43, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 51, 0, 0, 0, 0, 0, 0, 0, 44, 4, 0, 0, 0, 0, 0, 0}))
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x81, 0, 0, 1, 0x88, 0xa8, 0, 2, 8, 6})
 	for _, c := range tunnels(f) {
 		f.Add(c.f)
@@ -262,7 +239,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	f := build(b, eth4, ip4(6), &layers.TCP{}, gopacket.Payload(make([]byte, 1446)))
+	f := frametest.Build(b, eth4, ip4(6), &layers.TCP{}, gopacket.Payload(make([]byte, 1446)))
 	b.SetBytes(int64(len(f)))
 	for b.Loop() {
 		i := Parse(f)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // Ports of tunnels in the tests.
@@ -139,7 +141,7 @@ func tunnels(t testing.TB) (list []tunnelCase) {
 					}
 					in := inner(inner6, kind)
 					all := append(append(l, tun.header(inner6)...), in...)
-					list = append(list, tunnelCase{fmt.Sprintf("%s: outer 6 %t, inner 6 %t, %d", tun.name, outer6, inner6, kind), build(t, all...),
+					list = append(list, tunnelCase{fmt.Sprintf("%s: outer 6 %t, inner 6 %t, %d", tun.name, outer6, inner6, kind), frametest.Build(t, all...),
 						base + uint16(n), in, tun.kind, kind, kind == PTypeUDP || kind == PTypeTCP || kind == PTypeSCTP})
 				}
 			}
@@ -217,7 +219,7 @@ func TestTunnels(t *testing.T) {
 		if i.Inner.Network == IPv6 {
 			in[0] = eth6
 		}
-		alone := build(t, append(in, c.carried...)...)
+		alone := frametest.Build(t, append(in, c.carried...)...)
 		a := Parse(alone)
 		var buf, want [maxTuple]byte
 		n, m := i.Tuple(c.f, &buf), a.Tuple(alone, &want)
@@ -232,7 +234,7 @@ func TestNoTunnel(t *testing.T) {
 	pay := gopacket.Payload(make([]byte, 40))
 	arp := &layers.Ethernet{SrcMAC: eth4.SrcMAC, DstMAC: eth4.DstMAC, EthernetType: layers.EthernetTypeARP}
 	udp := &layers.UDP{SrcPort: 9, DstPort: PortVXLAN}
-	short := build(t, eth4, ip4(17), udp, gopacket.Payload{8, 0, 0, 0, 0, 0, 5, 0}, pay)
+	short := frametest.Build(t, eth4, ip4(17), udp, gopacket.Payload{8, 0, 0, 0, 0, 0, 5, 0}, pay)
 	binary.BigEndian.PutUint16(short[38:], 15)
 	fragment := ip4(47)
 	fragment.FragOffset = 100
@@ -242,18 +244,18 @@ func TestNoTunnel(t *testing.T) {
 		ptype uint16
 		n     int // of the hash's input
 	}{
-		{"GRE of something", build(t, eth4, ip4(47), &layers.GRE{Protocol: 0x9000}, pay), 43, 8},
-		{"ARP in NVGRE", build(t, eth6, ip6(47), &layers.GRE{Protocol: 0x6558}, arp, pay), 58 + 66, 32},
-		{"ARP in VXLAN", build(t, eth4, ip4(17), udp, gopacket.Payload{8, 0, 0, 0, 0, 0, 5, 0}, gopacket.Payload(build(t, arp)[:14]), pay), 58, 8},
-		{"VXLAN without VNI", build(t, eth4, ip4(17), udp, gopacket.Payload{0, 0, 0, 0, 0, 0, 5, 0}, pay), 24, 12},
-		{"GENEVE options beyond", build(t, eth4, ip4(17), udp, gopacket.Payload{0x3f, 0, 0x65, 0x58, 0, 0, 5, 0}, pay), 24, 12},
+		{"GRE of something", frametest.Build(t, eth4, ip4(47), &layers.GRE{Protocol: 0x9000}, pay), 43, 8},
+		{"ARP in NVGRE", frametest.Build(t, eth6, ip6(47), &layers.GRE{Protocol: 0x6558}, arp, pay), 58 + 66, 32},
+		{"ARP in VXLAN", frametest.Build(t, eth4, ip4(17), udp, gopacket.Payload{8, 0, 0, 0, 0, 0, 5, 0}, gopacket.Payload(frametest.Build(t, arp)[:14]), pay), 58, 8},
+		{"VXLAN without VNI", frametest.Build(t, eth4, ip4(17), udp, gopacket.Payload{0, 0, 0, 0, 0, 0, 5, 0}, pay), 24, 12},
+		{"GENEVE options beyond", frametest.Build(t, eth4, ip4(17), udp, gopacket.Payload{0x3f, 0, 0x65, 0x58, 0, 0, 5, 0}, pay), 24, 12},
 		{"UDP shorter than VXLAN", short, 24, 12},
-		{"GRE with routing", build(t, eth4, ip4(47), gopacket.Payload{0x40, 0, 8, 0}, ip4(6), pay), 23, 8},
-		{"GRE of another version", build(t, eth4, ip4(47), gopacket.Payload{0, 1, 8, 0}, ip4(6), pay), 23, 8},
-		{"GRE cut", build(t, eth4, ip4(47), gopacket.Payload{0xb0, 0, 8, 0, 1, 2}), 23, 8},
-		{"MAC cut", build(t, eth4, ip4(47), gopacket.Payload{0, 0, 0x65, 0x58}, pay[:13]), 23, 8},
-		{"IP in IP that is none", build(t, eth4, ip4(4), pay), 23, 8},
-		{"fragment", build(t, eth4, fragment, gopacket.Payload{0, 0, 8, 0}, ip4(6), pay), 22, 8},
+		{"GRE with routing", frametest.Build(t, eth4, ip4(47), gopacket.Payload{0x40, 0, 8, 0}, ip4(6), pay), 23, 8},
+		{"GRE of another version", frametest.Build(t, eth4, ip4(47), gopacket.Payload{0, 1, 8, 0}, ip4(6), pay), 23, 8},
+		{"GRE cut", frametest.Build(t, eth4, ip4(47), gopacket.Payload{0xb0, 0, 8, 0, 1, 2}), 23, 8},
+		{"MAC cut", frametest.Build(t, eth4, ip4(47), gopacket.Payload{0, 0, 0x65, 0x58}, pay[:13]), 23, 8},
+		{"IP in IP that is none", frametest.Build(t, eth4, ip4(4), pay), 23, 8},
+		{"fragment", frametest.Build(t, eth4, fragment, gopacket.Payload{0, 0, 8, 0}, ip4(6), pay), 22, 8},
 	} {
 		i := Parse(c.f, PortVXLAN)
 		var buf [maxTuple]byte

@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -27,7 +28,7 @@ func descriptors(words ...uint64) (b []byte) {
 // descriptors change.
 func FuzzTxQueue(f *testing.F) {
 	c := testContext(ring, ringN)
-	tcp := build(f, outbound(0x800), ip4(6), &layers.TCP{}, payload(1000))
+	tcp := frametest.Build(f, outbound(0x800), ip4(6), &layers.TCP{}, payload(1000))
 	n := uint64(len(tcp))
 	word := offset(14, 20, 20) | iipt(ipv4Sum) | l4t(l4TCP) | cmdEOP | cmdRS | n<<34
 	f.Add(c[:], descriptors(frames, word), uint32(1), tcp)
@@ -94,8 +95,8 @@ func FuzzRxQueue(f *testing.F) {
 	plain := context(rxConfig{base: rxRing(2), n: rxRingN, dbuf: 2048, max: 9728})
 	split := context(rxConfig{base: rxRing(2), n: rxRingN, dbuf: 128, hbuf: 64, dtype: dtypeSplitAlways, split: 0xf, max: 9728, keepCRC: true})
 	buffers := descriptors(0x80000, 0x70000, 0, 0, 0x81000, 0x71000, 0, 0, 0x82000, 0x72000, 0, 0)
-	tcp := build(f, ethernet(0x800), ip4(6), &layers.TCP{}, payload(300))
-	tagged := build(f, ethernet(0x8100), &layers.Dot1Q{VLANIdentifier: 5, Type: 0x86dd}, ip6(17), &layers.UDP{}, payload(30))
+	tcp := frametest.Build(f, ethernet(0x800), ip4(6), &layers.TCP{}, payload(300))
+	tagged := frametest.Build(f, ethernet(0x8100), &layers.Dot1Q{VLANIdentifier: 5, Type: 0x86dd}, ip6(17), &layers.UDP{}, payload(30))
 	f.Add(plain, buffers, tcp, uint16(3), uint8(0))
 	f.Add(split, buffers, tcp, uint16(15), uint8(1))
 	f.Add(split, buffers, tagged, uint16(15), uint8(2))

@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/vrnic/vrnic/devmodel/frame"
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // Fields of descriptors for tests, in the driver's units.
@@ -89,11 +90,11 @@ func TestChecksumOffload(t *testing.T) {
 		field   int
 		word1   uint64
 	}{
-		{"TCP", build(t, outbound(0x800), ip4(6), tcp, payload(101)), frame.IPv4, 14, 34, 16, offset(14, 20, 20) | iipt(ipv4) | l4t(l4TCP)},
-		{"UDP", build(t, outbound(0x800), ip4(17), udp, payload(33)), frame.IPv4, 14, 34, 6, offset(14, 20, 8) | iipt(ipv4) | l4t(l4UDP)},
-		{"SCTP", build(t, outbound(0x800), ip4(132), sctp, payload(64)), frame.IPv4, 14, 34, 8, offset(14, 20, 12) | iipt(ipv4) | l4t(l4SCTP)},
-		{"TCP over IPv6", build(t, outbound(0x86dd), ip6(6), tcp, payload(3000)), frame.IPv6, 14, 54, 16, offset(14, 40, 20) | iipt(ipv6) | l4t(l4TCP)},
-		{"UDP in a VLAN", build(t, outbound(0x8100), tag, ip4(17), udp, payload(4000)), frame.IPv4, 18, 38, 6, offset(18, 20, 8) | iipt(ipv4) | l4t(l4UDP)},
+		{"TCP", frametest.Build(t, outbound(0x800), ip4(6), tcp, payload(101)), frame.IPv4, 14, 34, 16, offset(14, 20, 20) | iipt(ipv4) | l4t(l4TCP)},
+		{"UDP", frametest.Build(t, outbound(0x800), ip4(17), udp, payload(33)), frame.IPv4, 14, 34, 6, offset(14, 20, 8) | iipt(ipv4) | l4t(l4UDP)},
+		{"SCTP", frametest.Build(t, outbound(0x800), ip4(132), sctp, payload(64)), frame.IPv4, 14, 34, 8, offset(14, 20, 12) | iipt(ipv4) | l4t(l4SCTP)},
+		{"TCP over IPv6", frametest.Build(t, outbound(0x86dd), ip6(6), tcp, payload(3000)), frame.IPv6, 14, 54, 16, offset(14, 40, 20) | iipt(ipv6) | l4t(l4TCP)},
+		{"UDP in a VLAN", frametest.Build(t, outbound(0x8100), tag, ip4(17), udp, payload(4000)), frame.IPv4, 18, 38, 6, offset(18, 20, 8) | iipt(ipv4) | l4t(l4UDP)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newCard(t)
@@ -107,7 +108,7 @@ func TestChecksumOffload(t *testing.T) {
 	}
 	// A UDP checksum that comes out as 0 is sent as all ones.
 	s := newCard(t)
-	f := build(t, outbound(0x800), ip4(17), udp, payload(32))
+	f := frametest.Build(t, outbound(0x800), ip4(17), udp, payload(32))
 	f[len(f)-2], f[len(f)-1] = 0, 0
 	partial(f, frame.IPv4, 14, 34, 6, false)
 	rest := frame.Checksum(f[34:], 0)
@@ -118,7 +119,7 @@ func TestChecksumOffload(t *testing.T) {
 }
 
 func TestPaddingAndTags(t *testing.T) {
-	arp := build(t, outbound(0x806))[:14]
+	arp := frametest.Build(t, outbound(0x806))[:14]
 	arp = append(arp, payload(28)...)
 	tagged := func(tags ...byte) []byte { return append(append(bytes.Clone(arp[:12]), tags...), arp[12:]...) }
 	for _, c := range []struct {
@@ -174,34 +175,34 @@ func TestSegmentation(t *testing.T) {
 		clear    func(f []byte) // as the stack leaves it
 	}{
 		{"TCP", 5500, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x800), v4(6, c), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x800), v4(6, c), tcp(c), gopacket.Payload(p))
 		}, 66, 0, offset(14, 20, 32) | iipt(ipv4Sum) | l4t(l4TCP), func(f []byte) {
 			clear(f[16:18])
 			clear(f[24:26])
 			partial(f, frame.IPv4, 14, 34, 16, true)
 		}},
 		{"TCP over IPv6", 5001, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x86dd), ip6(6), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x86dd), ip6(6), tcp(c), gopacket.Payload(p))
 		}, 86, 0, offset(14, 40, 32) | iipt(ipv6) | l4t(l4TCP), func(f []byte) {
 			clear(f[18:20])
 			partial(f, frame.IPv6, 14, 54, 16, true)
 		}},
 		{"UDP", 3000, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x800), v4(17, c), udp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x800), v4(17, c), udp(c), gopacket.Payload(p))
 		}, 42, 0, offset(14, 20, 8) | iipt(ipv4Sum) | l4t(l4UDP), func(f []byte) {
 			clear(f[16:18])
 			clear(f[24:26])
 			partial(f, frame.IPv4, 14, 34, 6, true)
 		}},
 		{"one segment", 500, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x800), v4(6, c), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x800), v4(6, c), tcp(c), gopacket.Payload(p))
 		}, 66, 0, offset(14, 20, 32) | iipt(ipv4Sum) | l4t(l4TCP), func(f []byte) {
 			clear(f[16:18])
 			clear(f[24:26])
 			partial(f, frame.IPv4, 14, 34, 16, true)
 		}},
 		{"GRE", 2500, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x800), v4(47, c), &layers.GRE{Protocol: 0x800}, v4(6, c), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x800), v4(47, c), &layers.GRE{Protocol: 0x800}, v4(6, c), tcp(c), gopacket.Payload(p))
 		}, 90, tunnelContext(ipv4Sum, 20, 2, 4), offset(14, 20, 32) | iipt(ipv4Sum) | l4t(l4TCP), func(f []byte) {
 			clear(f[16:18])
 			clear(f[24:26])
@@ -210,7 +211,7 @@ func TestSegmentation(t *testing.T) {
 			partial(f, frame.IPv4, 38, 58, 16, true)
 		}},
 		{"IP in IP", 2500, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x800), v4(41, c), ip6(6), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x800), v4(41, c), ip6(6), tcp(c), gopacket.Payload(p))
 		}, 106, tunnelContext(ipv4Sum, 20, 0, 0), offset(14, 40, 32) | iipt(ipv6) | l4t(l4TCP), func(f []byte) {
 			clear(f[16:18])
 			clear(f[24:26])
@@ -218,7 +219,7 @@ func TestSegmentation(t *testing.T) {
 			partial(f, frame.IPv6, 34, 74, 16, true)
 		}},
 		{"VXLAN", 2500, func(p []byte, c cut) []byte {
-			return build(t, outbound(0x86dd), ip6(17), &layers.UDP{SrcPort: 9, DstPort: 4789}, vxlan(), outbound(0x800), v4(6, c), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, outbound(0x86dd), ip6(17), &layers.UDP{SrcPort: 9, DstPort: 4789}, vxlan(), outbound(0x800), v4(6, c), tcp(c), gopacket.Payload(p))
 		}, 136, tunnelContext(ipv6, 40, 1, 30) | 1<<23, offset(14, 20, 32) | iipt(ipv4Sum) | l4t(l4TCP), func(f []byte) {
 			clear(f[18:20])
 			partial(f, frame.IPv6, 14, 54, 6, true)

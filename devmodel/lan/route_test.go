@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/vrnic/vrnic/devmodel/frame"
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // otherVSI has otherMAC and receive queue 7; queues of VSIs that a frame was
@@ -77,7 +78,7 @@ func TestRoutes(t *testing.T) {
 			if c.ty == 0 {
 				c.ty = 0x0806
 			}
-			r.transmit(t, build(t, to(c.to, c.ty), payload(50)), 0, c.context1, 0)
+			r.transmit(t, frametest.Build(t, to(c.to, c.ty), payload(50)), 0, c.context1, 0)
 			own, other := 0, 0
 			for _, q := range r.rxDone {
 				if q == 2 {
@@ -104,7 +105,7 @@ func TestRoutes(t *testing.T) {
 
 // What the driver must not send stops its queue, and the card tells once.
 func TestHostileDescriptors(t *testing.T) {
-	tcp := build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(1000))
+	tcp := frametest.Build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(1000))
 	word := offset(14, 20, 20) | iipt(ipv4Sum) | l4t(l4TCP)
 	raw := func(words ...uint64) func(r *card) {
 		return func(r *card) {
@@ -194,7 +195,7 @@ func (c *card) noTSO() {
 func TestLongSegmentation(t *testing.T) {
 	c := newCard(t)
 	const length = 1<<18 - 1
-	head := build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(100))[:54]
+	head := frametest.Build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(100))[:54]
 	_ = c.mem.Write(frames, head)
 	post := func(i int, at uint64, n int, cmd uint64) {
 		c.post(i, at, n, cmd|offset(14, 20, 20)|iipt(ipv4Sum)|l4t(l4TCP))
@@ -231,7 +232,7 @@ func TestLongSegmentation(t *testing.T) {
 func TestTransmitDoesNotAllocate(t *testing.T) {
 	c := newCard(t)
 	c.LAN.cfg.Wire, c.LAN.cfg.TxDone = func([]byte) {}, func(int) {}
-	f := build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(1400))
+	f := frametest.Build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(1400))
 	_ = c.mem.Write(frames, f)
 	slot := 0
 	if n := testing.AllocsPerRun(100, func() {
@@ -250,7 +251,7 @@ func BenchmarkSegmentation(b *testing.B) {
 	c := newCard(b)
 	c.LAN.cfg.Wire, c.LAN.cfg.TxDone = func([]byte) {}, func(int) {}
 	const length = 45 * 1448
-	_ = c.mem.Write(frames, build(b, outbound(0x800), ip4(6), &layers.TCP{}, payload(100))[:54])
+	_ = c.mem.Write(frames, frametest.Build(b, outbound(0x800), ip4(6), &layers.TCP{}, payload(100))[:54])
 	word := offset(14, 20, 20) | iipt(ipv4Sum) | l4t(l4TCP)
 	b.SetBytes(length)
 	b.ReportAllocs()

@@ -15,6 +15,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/vrnic/vrnic/devmodel/frame"
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -71,13 +72,13 @@ func TestReceive(t *testing.T) {
 	tag := func(next layers.EthernetType) *layers.Dot1Q {
 		return &layers.Dot1Q{Priority: 2, VLANIdentifier: 100, Type: next}
 	}
-	good := build(t, ethernet(0x800), ip4(6), tcp, payload(100))
+	good := frametest.Build(t, ethernet(0x800), ip4(6), tcp, payload(100))
 	badSum := bytes.Clone(good)
 	badSum[len(badSum)-1]++
 	badIP := bytes.Clone(good)
 	badIP[22]--
-	tagged := build(t, ethernet(0x8100), tag(0x800), ip4(17), udp, payload(50))
-	untagged := build(t, ethernet(0x800), ip4(17), udp, payload(50))
+	tagged := frametest.Build(t, ethernet(0x8100), tag(0x800), ip4(17), udp, payload(50))
+	untagged := frametest.Build(t, ethernet(0x800), ip4(17), udp, payload(50))
 	fcs := frame.FCS(good)
 	const ok = statusDD | statusEOF | statusL3L4P
 	for _, c := range []struct {
@@ -94,8 +95,8 @@ func TestReceive(t *testing.T) {
 		{name: "TCP", f: good, ptype: 26, status: ok, want: good},
 		{name: "checksum of TCP", f: badSum, ptype: 26, status: ok | statusL4E, want: badSum},
 		{name: "checksum of IP", f: badIP, ptype: 26, status: ok | statusIPE, want: badIP},
-		{name: "TCP over IPv6", f: build(t, ethernet(0x86dd), ip6(6), tcp), ptype: 92, status: ok},
-		{name: "ARP", f: build(t, ethernet(0x806), payload(28)), ptype: 11, status: statusDD | statusEOF},
+		{name: "TCP over IPv6", f: frametest.Build(t, ethernet(0x86dd), ip6(6), tcp), ptype: 92, status: ok},
+		{name: "ARP", f: frametest.Build(t, ethernet(0x806), payload(28)), ptype: 11, status: statusDD | statusEOF},
 		{name: "with FCS", f: good, queue: rxConfig{keepCRC: true}, ptype: 26, status: ok, want: append(bytes.Clone(good), fcs[:]...)},
 		{name: "tag left", f: tagged, ptype: 24, status: ok, want: tagged},
 		{name: "tag stripped", f: tagged, strip: StripInner, ptype: 24, status: ok | statusL2TAG1P, want: untagged, tag1: 0x4064},
@@ -154,11 +155,11 @@ func TestReceive(t *testing.T) {
 func TestReceiveChain(t *testing.T) {
 	r := newCard(t)
 	r.receiver(2, rxRingN-1, rxConfig{})
-	small := build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(20))
+	small := frametest.Build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(20))
 	for range rxRingN - 2 {
 		r.Receive(small)
 	}
-	big := build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(5000))
+	big := frametest.Build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(5000))
 	r.Receive(big)
 	if got := r.Read32(0x294C04 + 4*theVSI); got != 1 || r.status(2, rxRingN-2)&statusDD != 0 {
 		t.Fatalf("GLV_RDPC = %d; one descriptor is not enough", got)
@@ -179,14 +180,14 @@ func TestReceiveChain(t *testing.T) {
 	if !bytes.Equal(got, big) {
 		t.Errorf("%d bytes differ from the %d sent", len(got), len(big))
 	}
-	r.Receive(build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(9750)))
+	r.Receive(frametest.Build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(9750)))
 	if got := r.Read32(0x380240); got != 1 {
 		t.Errorf("GLPRT_ROC = %d", got)
 	}
 }
 
 func TestReceiveRefuses(t *testing.T) {
-	f := build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(1000))
+	f := frametest.Build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(1000))
 	for _, c := range []struct {
 		name  string
 		queue rxConfig
@@ -239,9 +240,9 @@ func TestHeaderSplit(t *testing.T) {
 		f      []byte
 		header int
 	}{
-		{"TCP", build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(700)), 54},
-		{"IP", build(t, ethernet(0x86dd), ip6(89), payload(700)), 54},
-		{"L2", build(t, ethernet(0x1234), payload(700)), 14},
+		{"TCP", frametest.Build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(700)), 54},
+		{"IP", frametest.Build(t, ethernet(0x86dd), ip6(89), payload(700)), 54},
+		{"L2", frametest.Build(t, ethernet(0x1234), payload(700)), 14},
 	} {
 		r := newCard(t)
 		r.receiver(2, 8, rxConfig{dtype: dtypeHeaderSplit, hbuf: 256, split: 0xf, dbuf: 512})
@@ -275,7 +276,7 @@ func TestReceiveSideScaling(t *testing.T) {
 	}
 	ip := ip4(6)
 	ip.SrcIP, ip.DstIP = net.IP{66, 9, 149, 187}, net.IP{161, 142, 100, 80}
-	f := build(t, ethernet(0x800), ip, &layers.TCP{SrcPort: 2794, DstPort: 1766})
+	f := frametest.Build(t, ethernet(0x800), ip, &layers.TCP{SrcPort: 2794, DstPort: 1766})
 	r.Receive(f)
 	if !slices.Equal(r.rxDone, []int{5}) {
 		t.Fatalf("causes %v", r.rxDone)
@@ -297,7 +298,7 @@ func TestReceiveDescriptors(t *testing.T) {
 	r := newCard(t)
 	r.receiver(2, 8, rxConfig{})
 	_ = r.mem.Store64(rxWord(2, 0, 0), 0x9000)
-	f := build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(100))
+	f := frametest.Build(t, ethernet(0x800), ip4(17), &layers.UDP{}, payload(100))
 	if r.Receive(f); !bytes.Equal(r.bytes(0x9000, len(f)), f) {
 		t.Error("the descriptor was read before the frame came")
 	}
@@ -326,7 +327,7 @@ func TestReceiveDescriptors(t *testing.T) {
 func TestReceiveDoesNotAllocate(t *testing.T) {
 	r := newCard(t)
 	r.receiver(2, 8, rxConfig{})
-	f := build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1400))
+	f := frametest.Build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1400))
 	r.LAN.cfg.RxDone = func(int) {}
 	tail := uint32(8)
 	if n := testing.AllocsPerRun(100, func() {
@@ -342,7 +343,7 @@ func TestReceiveDoesNotAllocate(t *testing.T) {
 // Once QENA_STAT reads 0 the queue writes nothing, however frames come.
 func TestReceiveDisableUnderLoad(t *testing.T) {
 	r := newCard(t)
-	f := build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1400))
+	f := frametest.Build(t, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1400))
 	r.LAN.cfg.RxDone = func(int) {}
 	stop := make(chan struct{})
 	var senders sync.WaitGroup
@@ -383,7 +384,7 @@ func TestReceiveDisableUnderLoad(t *testing.T) {
 func BenchmarkReceive(b *testing.B) {
 	r := newCard(b)
 	r.receiver(2, 8, rxConfig{})
-	f := build(b, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1446))
+	f := frametest.Build(b, ethernet(0x800), ip4(6), &layers.TCP{}, payload(1446))
 	r.LAN.cfg.RxDone = func(int) {}
 	b.SetBytes(int64(len(f)))
 	b.ReportAllocs()

@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/vrnic/vrnic/devmodel/frame"
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // What of a tunnel the descriptor tells: ptype, which checksum is wrong, and
@@ -16,9 +17,9 @@ import (
 func TestReceiveTunnels(t *testing.T) {
 	const port = 7777
 	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}
-	gre := build(t, ethernet(0x800), ip4(47), &layers.GRE{Protocol: 0x86dd}, ip6(6), tcp, payload(100))
-	ipip := build(t, ethernet(0x86dd), ip6(4), ip4(6), tcp, payload(100))
-	vxlan := build(t, ethernet(0x800), ip4(17), &layers.UDP{SrcPort: 9, DstPort: port}, &layers.VXLAN{ValidIDFlag: true}, ethernet(0x800), ip4(6), tcp, payload(100))
+	gre := frametest.Build(t, ethernet(0x800), ip4(47), &layers.GRE{Protocol: 0x86dd}, ip6(6), tcp, payload(100))
+	ipip := frametest.Build(t, ethernet(0x86dd), ip6(4), ip4(6), tcp, payload(100))
+	vxlan := frametest.Build(t, ethernet(0x800), ip4(17), &layers.UDP{SrcPort: 9, DstPort: port}, &layers.VXLAN{ValidIDFlag: true}, ethernet(0x800), ip4(6), tcp, payload(100))
 	const innerIP = 14 + 20 + 8 + 8 + 14
 	if i := frame.Parse(vxlan, port); i.Inner.L3 != innerIP {
 		t.Fatalf("inner IP header at %d, want %d", i.Inner.L3, innerIP)

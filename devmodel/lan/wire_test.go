@@ -117,28 +117,6 @@ func payload(n int) gopacket.Payload {
 	return p
 }
 
-// build serializes layers with all lengths and checksums right.
-func build(t testing.TB, l ...gopacket.SerializableLayer) []byte {
-	t.Helper()
-	var network gopacket.NetworkLayer
-	for _, x := range l {
-		if n, ok := x.(gopacket.NetworkLayer); ok {
-			network = n
-		}
-		switch x := x.(type) {
-		case *layers.TCP:
-			_ = x.SetNetworkLayerForChecksum(network)
-		case *layers.UDP:
-			_ = x.SetNetworkLayerForChecksum(network)
-		}
-	}
-	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, l...); err != nil {
-		t.Fatal(err)
-	}
-	return bytes.Clone(b.Bytes())
-}
-
 // outbound is the header of a frame that the card sends to a peer.
 func outbound(t layers.EthernetType) *layers.Ethernet {
 	return &layers.Ethernet{SrcMAC: ownMAC, DstMAC: peerMAC, EthernetType: t}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // FuzzLAN lets a driver write what it wants into the rings of a queue pair, and
@@ -36,7 +38,7 @@ func FuzzLAN(f *testing.F) {
 		f.Add(seed)
 	}
 	// The mark goes to the queue that nothing else does.
-	markFrame := golden(f, &layers.Ethernet{SrcMAC: worldMAC, DstMAC: worldMAC, EthernetType: 0x800}, ipv4Layer(protoUDP), &layers.UDP{SrcPort: 77, DstPort: 78}, pattern(64))
+	markFrame := frametest.Build(f, &layers.Ethernet{SrcMAC: worldMAC, DstMAC: worldMAC, EthernetType: 0x800}, ipv4Layer(protoUDP), &layers.UDP{SrcPort: 77, DstPort: 78}, pattern(64))
 	i, w, complaints := wiredIn(f, context.Background(), Linux612(), Options{})
 	i.F.Patience = fuzzPatience
 	copy(markFrame, i.MAC[:])
@@ -100,14 +102,14 @@ func worldFrames(t testing.TB, i *ICE) [][]byte {
 	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}
 	udp := &layers.UDP{SrcPort: 9, DstPort: 4789}
 	return [][]byte{
-		golden(t, eth(0x88b6), pattern(200)),
-		golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(1400)),
-		golden(t, eth(0x86dd), ipv6Layer(protoSCTP), &layers.SCTP{}, pattern(100)),
-		golden(t, eth(0x8100), &layers.Dot1Q{VLANIdentifier: 100, Type: 0x86dd}, ipv6Layer(protoUDP), udp, pattern(100)),
-		golden(t, eth(0x800), ipv4Layer(protoUDP), udp, &layers.VXLAN{ValidIDFlag: true}, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(1300)),
-		golden(t, eth(0x86dd), ipv6Layer(protoGRE), &layers.GRE{Protocol: 0x6558, KeyPresent: true}, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(700)),
-		golden(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(1), &layers.ICMPv4{TypeCode: 0x800}, pattern(56)),
-		golden(t, eth(0x88b6), pattern(9700)),
+		frametest.Build(t, eth(0x88b6), pattern(200)),
+		frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(1400)),
+		frametest.Build(t, eth(0x86dd), ipv6Layer(protoSCTP), &layers.SCTP{}, pattern(100)),
+		frametest.Build(t, eth(0x8100), &layers.Dot1Q{VLANIdentifier: 100, Type: 0x86dd}, ipv6Layer(protoUDP), udp, pattern(100)),
+		frametest.Build(t, eth(0x800), ipv4Layer(protoUDP), udp, &layers.VXLAN{ValidIDFlag: true}, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(1300)),
+		frametest.Build(t, eth(0x86dd), ipv6Layer(protoGRE), &layers.GRE{Protocol: 0x6558, KeyPresent: true}, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(700)),
+		frametest.Build(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(1), &layers.ICMPv4{TypeCode: 0x800}, pattern(56)),
+		frametest.Build(t, eth(0x88b6), pattern(9700)),
 	}
 }
 

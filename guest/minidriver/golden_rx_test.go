@@ -11,6 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // microsoftKey is the key of the published vectors of receive side scaling.
@@ -59,13 +61,13 @@ func TestGoldenReceive(t *testing.T) {
 	fragment := ipv4Layer(protoUDP)
 	fragment.Flags = layers.IPv4MoreFragments
 	vxlan := func(outer layers.EthernetType, ip gopacket.SerializableLayer, port layers.UDPPort) []byte {
-		return golden(t, eth(outer), ip, &layers.UDP{SrcPort: 9, DstPort: port}, &layers.VXLAN{ValidIDFlag: true, VNI: 5}, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(99))
+		return frametest.Build(t, eth(outer), ip, &layers.UDP{SrcPort: 9, DstPort: port}, &layers.VXLAN{ValidIDFlag: true, VNI: 5}, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(99))
 	}
 	noSum := vxlan(0x800, ipv4Layer(protoUDP), ownPort)
 	clear(noSum[40:42])
-	udpNoSum := golden(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(30))
+	udpNoSum := frametest.Build(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(30))
 	clear(udpNoSum[40:42])
-	tagged := golden(t, eth(0x8100), tag, ipv4Layer(protoTCP), tcp, pattern(80))
+	tagged := frametest.Build(t, eth(0x8100), tag, ipv4Layer(protoTCP), tcp, pattern(80))
 	const ok = rxL3L4P
 	for _, c := range []struct {
 		name    string
@@ -77,35 +79,35 @@ func TestGoldenReceive(t *testing.T) {
 		ip, l4  int // of the hash; ip 0: none
 		strip   bool
 	}{
-		{name: "ARP", f: golden(t, eth(0x806), pattern(46)), ptype: 11},
-		{name: "LLDP", f: golden(t, eth(0x9999), pattern(46)), ptype: 1},
-		{name: "TCP", f: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), ptype: 26, status0: ok, ip: 14, l4: 34},
-		{name: "TCP, IP header wrong", f: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), change: []int{22}, ptype: 26, status0: ok | rxIPE, ip: 14, l4: 34},
-		{name: "TCP, checksum wrong", f: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), change: []int{100}, ptype: 26, status0: ok | rxL4E, ip: 14, l4: 34},
-		{name: "TCP, both wrong", f: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), change: []int{22, 100}, ptype: 26, status0: ok | rxIPE | rxL4E, ip: 14, l4: 34},
-		{name: "TCP, odd length", f: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(101)), ptype: 26, status0: ok, ip: 14, l4: 34},
-		{name: "TCP with padding", f: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp), ptype: 26, status0: ok, ip: 14, l4: 34},
-		{name: "UDP", f: golden(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(100)), ptype: 24, status0: ok, ip: 14, l4: 34},
-		{name: "UDP, checksum wrong", f: golden(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(100)), change: []int{60}, ptype: 24, status0: ok | rxL4E, ip: 14, l4: 34},
+		{name: "ARP", f: frametest.Build(t, eth(0x806), pattern(46)), ptype: 11},
+		{name: "LLDP", f: frametest.Build(t, eth(0x9999), pattern(46)), ptype: 1},
+		{name: "TCP", f: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), ptype: 26, status0: ok, ip: 14, l4: 34},
+		{name: "TCP, IP header wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), change: []int{22}, ptype: 26, status0: ok | rxIPE, ip: 14, l4: 34},
+		{name: "TCP, checksum wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), change: []int{100}, ptype: 26, status0: ok | rxL4E, ip: 14, l4: 34},
+		{name: "TCP, both wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(100)), change: []int{22, 100}, ptype: 26, status0: ok | rxIPE | rxL4E, ip: 14, l4: 34},
+		{name: "TCP, odd length", f: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(101)), ptype: 26, status0: ok, ip: 14, l4: 34},
+		{name: "TCP with padding", f: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp), ptype: 26, status0: ok, ip: 14, l4: 34},
+		{name: "UDP", f: frametest.Build(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(100)), ptype: 24, status0: ok, ip: 14, l4: 34},
+		{name: "UDP, checksum wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(100)), change: []int{60}, ptype: 24, status0: ok | rxL4E, ip: 14, l4: 34},
 		{name: "UDP without a checksum", f: udpNoSum, ptype: 24, status0: ok, ip: 14, l4: 34},
-		{name: "SCTP", f: golden(t, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(100)), ptype: 27, status0: ok, ip: 14, l4: 34},
-		{name: "SCTP, checksum wrong", f: golden(t, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(100)), change: []int{60}, ptype: 27, status0: ok | rxL4E, ip: 14, l4: 34},
-		{name: "ICMP", f: golden(t, eth(0x800), ipv4Layer(1), &layers.ICMPv4{TypeCode: 0x800}, pattern(56)), ptype: 28, status0: ok, ip: 14},
-		{name: "another protocol", f: golden(t, eth(0x800), ipv4Layer(89), pattern(56)), ptype: 23, status0: ok, ip: 14},
-		{name: "fragment", f: golden(t, eth(0x800), fragment, udp, pattern(56)), ptype: 22, status0: ok, ip: 14},
-		{name: "TCP over IPv6", f: golden(t, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(100)), ptype: 92, status0: ok, ip: 14, l4: 54},
-		{name: "TCP over IPv6, checksum wrong", f: golden(t, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(100)), change: []int{22}, ptype: 92, status0: ok | rxL4E, ip: 14, l4: 54},
-		{name: "UDP over IPv6", f: golden(t, eth(0x86dd), ipv6Layer(protoUDP), udp, pattern(100)), ptype: 90, status0: ok, ip: 14, l4: 54},
-		{name: "SCTP over IPv6", f: golden(t, eth(0x86dd), ipv6Layer(protoSCTP), sctp, pattern(100)), ptype: 93, status0: ok, ip: 14, l4: 54},
-		{name: "ICMPv6", f: golden(t, eth(0x86dd), ipv6Layer(58), &layers.ICMPv6{TypeCode: 0x8000}, pattern(56)), ptype: 94, status0: ok, ip: 14},
-		{name: "IPv6 fragment", f: golden(t, eth(0x86dd), ipv6Layer(44), gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 9}, pattern(56)), ptype: 88, status0: ok, ip: 14},
+		{name: "SCTP", f: frametest.Build(t, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(100)), ptype: 27, status0: ok, ip: 14, l4: 34},
+		{name: "SCTP, checksum wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(100)), change: []int{60}, ptype: 27, status0: ok | rxL4E, ip: 14, l4: 34},
+		{name: "ICMP", f: frametest.Build(t, eth(0x800), ipv4Layer(1), &layers.ICMPv4{TypeCode: 0x800}, pattern(56)), ptype: 28, status0: ok, ip: 14},
+		{name: "another protocol", f: frametest.Build(t, eth(0x800), ipv4Layer(89), pattern(56)), ptype: 23, status0: ok, ip: 14},
+		{name: "fragment", f: frametest.Build(t, eth(0x800), fragment, udp, pattern(56)), ptype: 22, status0: ok, ip: 14},
+		{name: "TCP over IPv6", f: frametest.Build(t, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(100)), ptype: 92, status0: ok, ip: 14, l4: 54},
+		{name: "TCP over IPv6, checksum wrong", f: frametest.Build(t, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(100)), change: []int{22}, ptype: 92, status0: ok | rxL4E, ip: 14, l4: 54},
+		{name: "UDP over IPv6", f: frametest.Build(t, eth(0x86dd), ipv6Layer(protoUDP), udp, pattern(100)), ptype: 90, status0: ok, ip: 14, l4: 54},
+		{name: "SCTP over IPv6", f: frametest.Build(t, eth(0x86dd), ipv6Layer(protoSCTP), sctp, pattern(100)), ptype: 93, status0: ok, ip: 14, l4: 54},
+		{name: "ICMPv6", f: frametest.Build(t, eth(0x86dd), ipv6Layer(58), &layers.ICMPv6{TypeCode: 0x8000}, pattern(56)), ptype: 94, status0: ok, ip: 14},
+		{name: "IPv6 fragment", f: frametest.Build(t, eth(0x86dd), ipv6Layer(44), gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 9}, pattern(56)), ptype: 88, status0: ok, ip: 14},
 		{name: "tag stripped", f: tagged, ptype: 26, status0: ok | rxL2TAG1P, ip: 18, l4: 38, strip: true},
-		{name: "GRE", f: golden(t, eth(0x800), ipv4Layer(protoGRE), &layers.GRE{Protocol: 0x86dd}, ipv6Layer(protoUDP), udp, pattern(99)), ptype: 53, status0: ok, status1: rxNAT, ip: 38, l4: 78},
-		{name: "GRE, outer header wrong", f: golden(t, eth(0x800), ipv4Layer(protoGRE), &layers.GRE{Protocol: 0x86dd}, ipv6Layer(protoUDP), udp, pattern(99)), change: []int{22}, ptype: 53, status0: ok | rxEIPE, status1: rxNAT, ip: 38, l4: 78},
-		{name: "NVGRE", f: golden(t, eth(0x86dd), ipv6Layer(protoGRE), &layers.GRE{Protocol: 0x6558, KeyPresent: true, Key: 0x500}, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(100)), ptype: 130, status0: ok, status1: rxNAT, ip: 76, l4: 96},
-		{name: "IP in IP", f: golden(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(protoTCP), tcp, pattern(99)), ptype: 33, status0: ok, ip: 34, l4: 54},
-		{name: "IP in IP, inner header and TCP wrong", f: golden(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(protoTCP), tcp, pattern(99)), change: []int{42, 90}, ptype: 33, status0: ok | rxIPE | rxL4E, ip: 34, l4: 54},
-		{name: "IPv6 in IPv6", f: golden(t, eth(0x86dd), ipv6Layer(protoIPv6), ipv6Layer(protoTCP), tcp, pattern(99)), ptype: 106, status0: ok, ip: 54, l4: 94},
+		{name: "GRE", f: frametest.Build(t, eth(0x800), ipv4Layer(protoGRE), &layers.GRE{Protocol: 0x86dd}, ipv6Layer(protoUDP), udp, pattern(99)), ptype: 53, status0: ok, status1: rxNAT, ip: 38, l4: 78},
+		{name: "GRE, outer header wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoGRE), &layers.GRE{Protocol: 0x86dd}, ipv6Layer(protoUDP), udp, pattern(99)), change: []int{22}, ptype: 53, status0: ok | rxEIPE, status1: rxNAT, ip: 38, l4: 78},
+		{name: "NVGRE", f: frametest.Build(t, eth(0x86dd), ipv6Layer(protoGRE), &layers.GRE{Protocol: 0x6558, KeyPresent: true, Key: 0x500}, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(100)), ptype: 130, status0: ok, status1: rxNAT, ip: 76, l4: 96},
+		{name: "IP in IP", f: frametest.Build(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(protoTCP), tcp, pattern(99)), ptype: 33, status0: ok, ip: 34, l4: 54},
+		{name: "IP in IP, inner header and TCP wrong", f: frametest.Build(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(protoTCP), tcp, pattern(99)), change: []int{42, 90}, ptype: 33, status0: ok | rxIPE | rxL4E, ip: 34, l4: 54},
+		{name: "IPv6 in IPv6", f: frametest.Build(t, eth(0x86dd), ipv6Layer(protoIPv6), ipv6Layer(protoTCP), tcp, pattern(99)), ptype: 106, status0: ok, ip: 54, l4: 94},
 		{name: "VXLAN", f: vxlan(0x800, ipv4Layer(protoUDP), ownPort), ptype: 63, status0: ok, status1: rxNAT, ip: 64, l4: 84},
 		{name: "VXLAN over IPv6", f: vxlan(0x86dd, ipv6Layer(protoUDP), ownPort), ptype: 129, status0: ok, status1: rxNAT, ip: 84, l4: 104},
 		{name: "VXLAN, outer UDP wrong", f: vxlan(0x800, ipv4Layer(protoUDP), ownPort), change: []int{34}, ptype: 63, status0: ok | rxEUDPE, status1: rxNAT, ip: 64, l4: 84},
@@ -178,11 +180,11 @@ func TestGoldenRSS(t *testing.T) {
 			if src4 := src.To4(); src4 != nil {
 				ip := ipv4Layer(proto)
 				ip.SrcIP, ip.DstIP = src4, dst.To4()
-				return golden(t, etherLayer(i, false, 0x800), ip, l, pattern(20))
+				return frametest.Build(t, etherLayer(i, false, 0x800), ip, l, pattern(20))
 			}
 			ip := ipv6Layer(proto)
 			ip.SrcIP, ip.DstIP = src, dst
-			return golden(t, etherLayer(i, false, 0x86dd), ip, l, pattern(20))
+			return frametest.Build(t, etherLayer(i, false, 0x86dd), ip, l, pattern(20))
 		}
 		for _, x := range []struct {
 			f    []byte
@@ -203,7 +205,7 @@ func TestGoldenRSS(t *testing.T) {
 	const flows, each = 64, 4
 	sent := make(map[uint32]int)
 	for n := range flows * each {
-		f := golden(t, etherLayer(i, false, 0x800), ipv4Layer(protoUDP), &layers.UDP{SrcPort: layers.UDPPort(1000 + n%flows), DstPort: 9}, pattern(30+n/flows))
+		f := frametest.Build(t, etherLayer(i, false, 0x800), ipv4Layer(protoUDP), &layers.UDP{SrcPort: layers.UDPPort(1000 + n%flows), DstPort: 9}, pattern(30+n/flows))
 		w.inject(f)
 		sent[toeplitz(key, tuple(f, 14, 34))]++
 	}
@@ -230,7 +232,7 @@ func TestGoldenRSS(t *testing.T) {
 	// RXHASH off is a table of zeros (ice_lib.c:ice_vsi_manage_rss_lut).
 	must(t, i.SetRSSTable(make([]byte, len(lut))))
 	for n := range 16 {
-		w.inject(golden(t, etherLayer(i, false, 0x800), ipv4Layer(protoUDP), &layers.UDP{SrcPort: layers.UDPPort(n), DstPort: 9}, pattern(30)))
+		w.inject(frametest.Build(t, etherLayer(i, false, 0x800), ipv4Layer(protoUDP), &layers.UDP{SrcPort: layers.UDPPort(n), DstPort: 9}, pattern(30)))
 	}
 	for _, f := range collect(t, i, 16) {
 		if f.Queue != 0 {
@@ -255,9 +257,9 @@ func TestGoldenMultiBuffer(t *testing.T) {
 					if n > maxFrame {
 						continue
 					}
-					f := golden(t, etherLayer(i, false, 0x88b6), pattern(n-14))
+					f := frametest.Build(t, etherLayer(i, false, 0x88b6), pattern(n-14))
 					w.inject(f)
-					after := golden(t, etherLayer(i, false, 0x88b6), gopacket.Payload("after it, one that shows that it is over with the other"))
+					after := frametest.Build(t, etherLayer(i, false, 0x88b6), gopacket.Payload("after it, one that shows that it is over with the other"))
 					w.inject(after)
 					want := [][]byte{f, after}
 					switch {
@@ -293,7 +295,7 @@ func TestGoldenMultiBuffer(t *testing.T) {
 func TestGoldenNoDescriptors(t *testing.T) {
 	i, w, complaints := wired(t, Linux73(), Options{CPUs: 1})
 	q := i.queues[0]
-	f := func(n int) []byte { return golden(t, etherLayer(i, false, 0x88b6), pattern(n)) }
+	f := func(n int) []byte { return frametest.Build(t, etherLayer(i, false, 0x88b6), pattern(n)) }
 	const posted, more = ringLen - 8, 10
 	for n := range posted - 1 {
 		w.inject(f(46 + n%1000))
@@ -341,7 +343,7 @@ func TestGoldenInterrupts(t *testing.T) {
 	for range outstanding {
 		credit <- struct{}{}
 	}
-	f := golden(t, etherLayer(i, false, 0x88b6), pattern(100))
+	f := frametest.Build(t, etherLayer(i, false, 0x88b6), pattern(100))
 	go func() {
 		for range frames {
 			<-credit

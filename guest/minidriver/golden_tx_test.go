@@ -9,6 +9,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // stack is a list of layers.
@@ -43,9 +45,9 @@ func TestGoldenChecksums(t *testing.T) {
 	// gopacket computes the checksum of what follows an extension header with
 	// the length of both.
 	behind := func(l4 gopacket.SerializableLayer, n int) []byte {
-		return golden(t, eth(0x86dd), ipv6Layer(protoUDP), l4, pattern(n))
+		return frametest.Build(t, eth(0x86dd), ipv6Layer(protoUDP), l4, pattern(n))
 	}
-	extended := append(golden(t, eth(0x86dd), ipv6Layer(0), hop), behind(udp, 99)[54:]...)
+	extended := append(frametest.Build(t, eth(0x86dd), ipv6Layer(0), hop), behind(udp, 99)[54:]...)
 	be.PutUint16(extended[18:], uint16(len(extended)-54))
 	vxlan := func(outer stack) stack {
 		return append(outer, &layers.UDP{SrcPort: 9, DstPort: 4789}, &layers.VXLAN{ValidIDFlag: true, VNI: 5}, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(333))
@@ -60,24 +62,24 @@ func TestGoldenChecksums(t *testing.T) {
 		zeroSum  bool // no outer UDP checksum
 		bySender bool // the frame needs nothing
 	}{
-		{name: "nothing", want: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(10)), bySender: true},
-		{name: "TCP", want: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(101)), ip: 14, l4: 34, proto: protoTCP},
-		{name: "TCP without payload", want: golden(t, eth(0x800), ipv4Layer(protoTCP), tcp)[:54], ip: 14, l4: 34, proto: protoTCP},
-		{name: "TCP behind IP options", want: golden(t, eth(0x800), options, tcp, pattern(50)), ip: 14, l4: 42, proto: protoTCP},
-		{name: "UDP", want: golden(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(33)), ip: 14, l4: 34, proto: protoUDP},
-		{name: "SCTP", want: golden(t, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(64)), ip: 14, l4: 34, proto: protoSCTP},
-		{name: "TCP over IPv6", want: golden(t, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(1400)), ip: 14, l4: 54, proto: protoTCP},
-		{name: "UDP over IPv6", want: golden(t, eth(0x86dd), ipv6Layer(protoUDP), udp, pattern(1)), ip: 14, l4: 54, proto: protoUDP},
-		{name: "SCTP over IPv6", want: golden(t, eth(0x86dd), ipv6Layer(protoSCTP), sctp, pattern(4)), ip: 14, l4: 54, proto: protoSCTP},
+		{name: "nothing", want: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(10)), bySender: true},
+		{name: "TCP", want: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp, pattern(101)), ip: 14, l4: 34, proto: protoTCP},
+		{name: "TCP without payload", want: frametest.Build(t, eth(0x800), ipv4Layer(protoTCP), tcp)[:54], ip: 14, l4: 34, proto: protoTCP},
+		{name: "TCP behind IP options", want: frametest.Build(t, eth(0x800), options, tcp, pattern(50)), ip: 14, l4: 42, proto: protoTCP},
+		{name: "UDP", want: frametest.Build(t, eth(0x800), ipv4Layer(protoUDP), udp, pattern(33)), ip: 14, l4: 34, proto: protoUDP},
+		{name: "SCTP", want: frametest.Build(t, eth(0x800), ipv4Layer(protoSCTP), sctp, pattern(64)), ip: 14, l4: 34, proto: protoSCTP},
+		{name: "TCP over IPv6", want: frametest.Build(t, eth(0x86dd), ipv6Layer(protoTCP), tcp, pattern(1400)), ip: 14, l4: 54, proto: protoTCP},
+		{name: "UDP over IPv6", want: frametest.Build(t, eth(0x86dd), ipv6Layer(protoUDP), udp, pattern(1)), ip: 14, l4: 54, proto: protoUDP},
+		{name: "SCTP over IPv6", want: frametest.Build(t, eth(0x86dd), ipv6Layer(protoSCTP), sctp, pattern(4)), ip: 14, l4: 54, proto: protoSCTP},
 		{name: "UDP behind hop-by-hop options", want: extended, ip: 14, l4: 62, proto: protoUDP},
-		{name: "TCP in a VLAN", want: golden(t, eth(0x8100), tag(100, 0x800), ipv4Layer(protoTCP), tcp, pattern(40)), ip: 18, l4: 38, proto: protoTCP},
-		{name: "UDP over IPv6 in two VLANs", want: golden(t, eth(0x88a8), tag(5, 0x8100), tag(100, 0x86dd), ipv6Layer(protoUDP), udp, pattern(40)), ip: 22, l4: 62, proto: protoUDP},
-		{name: "TCP in GRE", want: golden(t, eth(0x800), ipv4Layer(protoGRE), &layers.GRE{Protocol: 0x86dd}, ipv6Layer(protoTCP), tcp, pattern(77)),
+		{name: "TCP in a VLAN", want: frametest.Build(t, eth(0x8100), tag(100, 0x800), ipv4Layer(protoTCP), tcp, pattern(40)), ip: 18, l4: 38, proto: protoTCP},
+		{name: "UDP over IPv6 in two VLANs", want: frametest.Build(t, eth(0x88a8), tag(5, 0x8100), tag(100, 0x86dd), ipv6Layer(protoUDP), udp, pattern(40)), ip: 22, l4: 62, proto: protoUDP},
+		{name: "TCP in GRE", want: frametest.Build(t, eth(0x800), ipv4Layer(protoGRE), &layers.GRE{Protocol: 0x86dd}, ipv6Layer(protoTCP), tcp, pattern(77)),
 			outer: 14, outerL4: 34, ip: 38, l4: 78, proto: protoTCP},
-		{name: "UDP in IP in IP", want: golden(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(protoUDP), udp, pattern(77)), outer: 14, outerL4: 34, ip: 34, l4: 54, proto: protoUDP},
-		{name: "SCTP over IPv6 in IPv6", want: golden(t, eth(0x86dd), ipv6Layer(protoIPv6), ipv6Layer(protoSCTP), sctp, pattern(76)), outer: 14, outerL4: 54, ip: 54, l4: 94, proto: protoSCTP},
-		{name: "TCP in VXLAN", want: golden(t, vxlan(stack{eth(0x800), ipv4Layer(protoUDP)})...), outer: 14, outerL4: 34, ip: 64, l4: 84, proto: protoTCP, zeroSum: true},
-		{name: "TCP in VXLAN over IPv6", want: golden(t, vxlan(stack{eth(0x86dd), ipv6Layer(protoUDP)})...), outer: 14, outerL4: 54, ip: 84, l4: 104, proto: protoTCP, zeroSum: true},
+		{name: "UDP in IP in IP", want: frametest.Build(t, eth(0x800), ipv4Layer(protoIPIP), ipv4Layer(protoUDP), udp, pattern(77)), outer: 14, outerL4: 34, ip: 34, l4: 54, proto: protoUDP},
+		{name: "SCTP over IPv6 in IPv6", want: frametest.Build(t, eth(0x86dd), ipv6Layer(protoIPv6), ipv6Layer(protoSCTP), sctp, pattern(76)), outer: 14, outerL4: 54, ip: 54, l4: 94, proto: protoSCTP},
+		{name: "TCP in VXLAN", want: frametest.Build(t, vxlan(stack{eth(0x800), ipv4Layer(protoUDP)})...), outer: 14, outerL4: 34, ip: 64, l4: 84, proto: protoTCP, zeroSum: true},
+		{name: "TCP in VXLAN over IPv6", want: frametest.Build(t, vxlan(stack{eth(0x86dd), ipv6Layer(protoUDP)})...), outer: 14, outerL4: 54, ip: 84, l4: 104, proto: protoTCP, zeroSum: true},
 	} {
 		want := bytes.Clone(c.want)
 		if c.zeroSum {
@@ -128,7 +130,7 @@ func TestGoldenUDPZero(t *testing.T) {
 	const l4, mss = 34, 100
 	// The last two bytes are what makes the sum 0.
 	zeroed := func(n int) []byte {
-		f := golden(t, etherLayer(i, true, 0x800), ipv4Layer(protoUDP), &layers.UDP{SrcPort: 3, DstPort: 4}, pattern(n-2), gopacket.Payload{0, 0})
+		f := frametest.Build(t, etherLayer(i, true, 0x800), ipv4Layer(protoUDP), &layers.UDP{SrcPort: 3, DstPort: 4}, pattern(n-2), gopacket.Payload{0, 0})
 		copy(f[len(f)-2:], f[l4+6:l4+8])
 		be.PutUint16(f[l4+6:], 0xffff)
 		return f
@@ -160,7 +162,7 @@ func TestGoldenVLANs(t *testing.T) {
 	i, w, complaints := wired(t, Linux612(), Options{})
 	must(t, i.AddVLAN(100))
 	vlan := uint16(0x6064)
-	plain := golden(t, etherLayer(i, true, 0x806), pattern(28))[:42]
+	plain := frametest.Build(t, etherLayer(i, true, 0x806), pattern(28))[:42]
 	tagged := append(append(bytes.Clone(plain[:12]), 0x81, 0, 0x60, 0x64), plain[12:]...)
 	s, err := i.Send(i.queues[1], Packet{Data: plain, VLAN: &vlan}, false)
 	must(t, err)
@@ -175,7 +177,7 @@ func TestGoldenVLANs(t *testing.T) {
 
 	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}
 	dot1q := &layers.Dot1Q{Priority: 3, VLANIdentifier: 100, Type: 0x800}
-	p := Packet{Data: golden(t, etherLayer(i, true, 0x800), ipv4Layer(protoTCP), tcp, pattern(2500)), Network: 14, Transport: 34, Partial: true, MSS: 1000, VLAN: &vlan}
+	p := Packet{Data: frametest.Build(t, etherLayer(i, true, 0x800), ipv4Layer(protoTCP), tcp, pattern(2500)), Network: 14, Transport: 34, Partial: true, MSS: 1000, VLAN: &vlan}
 	partial(p.Data, 14, 34, protoTCP, len(p.Data)-34)
 	s, err = i.Send(i.queues[0], p, false)
 	must(t, err)
@@ -184,7 +186,7 @@ func TestGoldenVLANs(t *testing.T) {
 		ip := ipv4Layer(protoTCP)
 		ip.Id += uint16(n)
 		tcp.Seq = uint32(1000 * n)
-		want := golden(t, etherLayer(i, true, 0x8100), dot1q, ip, tcp, pattern(2500)[1000*n:1000*n+size])
+		want := frametest.Build(t, etherLayer(i, true, 0x8100), dot1q, ip, tcp, pattern(2500)[1000*n:1000*n+size])
 		sameFrame(t, "segment in a VLAN", w.next(), want)
 	}
 	must(t, i.Remove())
@@ -244,69 +246,69 @@ func segmentations(t testing.TB, i *ICE) []segmentation {
 	hop := gopacket.Payload{protoTCP, 0, 1, 4, 0, 0, 0, 0}
 	list := []segmentation{
 		{name: "TCP", size: 5500, mss: 1000, headers: 66, packet: plain(14, 34), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP of one segment", size: 500, mss: 1000, headers: 66, packet: plain(14, 34), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP of whole segments", size: 3000, mss: 1000, headers: 66, packet: plain(14, 34), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP of the smallest segments", size: 6401, mss: 64, headers: 66, packet: plain(14, 34), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}, pieces: 40},
 		{name: "TCP over IPv6", size: 5001, mss: 1428, headers: 86, packet: plain(14, 54), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x86dd), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x86dd), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP behind hop-by-hop options", size: 4000, mss: 1420, headers: 94, packet: plain(14, 62), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			f := append(golden(t, eth(0x86dd), ipv6Layer(0), hop), golden(t, eth(0x86dd), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))[54:]...)
+			f := append(frametest.Build(t, eth(0x86dd), ipv6Layer(0), hop), frametest.Build(t, eth(0x86dd), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))[54:]...)
 			be.PutUint16(f[18:], uint16(len(f)-54))
 			return f
 		}},
 		{name: "TCP in a VLAN", size: 3000, mss: 1448, headers: 70, packet: plain(18, 38), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x8100), &layers.Dot1Q{VLANIdentifier: 100, Type: 0x800}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x8100), &layers.Dot1Q{VLANIdentifier: 100, Type: 0x800}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "UDP", size: 3000, mss: 1000, headers: 42, packet: with(plain(14, 34), uso), proto: protoUDP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoUDP), udp(), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoUDP), udp(), gopacket.Payload(p))
 		}},
 		{name: "UDP over IPv6", size: 3100, mss: 1232, headers: 62, packet: with(plain(14, 54), uso), proto: protoUDP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x86dd), ipv6Layer(protoUDP), udp(), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x86dd), ipv6Layer(protoUDP), udp(), gopacket.Payload(p))
 		}},
 		{name: "TCP in GRE", size: 2500, mss: 1000, headers: 90, packet: tunnel(14, 34, 38, 58), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoGRE), &layers.GRE{Protocol: 0x800}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoGRE), &layers.GRE{Protocol: 0x800}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP over IPv6 in GRE with a key over IPv6", size: 2500, mss: 1000, headers: 134, packet: tunnel(14, 54, 62, 102), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x86dd), ipv6Layer(protoGRE), &layers.GRE{Protocol: 0x86dd, KeyPresent: true, Key: 7}, ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x86dd), ipv6Layer(protoGRE), &layers.GRE{Protocol: 0x86dd, KeyPresent: true, Key: 7}, ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP in GRE with a checksum", size: 3000, mss: 1000, headers: 94, packet: with(tunnel(14, 34, 42, 62), partialGSO), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoGRE), &layers.GRE{Protocol: 0x800, ChecksumPresent: true}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoGRE), &layers.GRE{Protocol: 0x800, ChecksumPresent: true}, v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP in IP in IP", size: 2500, mss: 1000, headers: 86, packet: tunnel(14, 34, 34, 54), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoIPIP), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoIPIP), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP over IPv6 in IPv4", size: 2500, mss: 1000, headers: 106, packet: tunnel(14, 34, 34, 74), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoIPv6), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoIPv6), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP over IPv4 in IPv6", size: 2500, mss: 1000, headers: 106, packet: tunnel(14, 54, 54, 74), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x86dd), ipv6Layer(protoIPIP), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x86dd), ipv6Layer(protoIPIP), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP over IPv6 in IPv6", size: 2500, mss: 1000, headers: 126, packet: tunnel(14, 54, 54, 94), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x86dd), ipv6Layer(protoIPv6), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x86dd), ipv6Layer(protoIPv6), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP in VXLAN", size: 2500, mss: 1000, headers: 116, packet: tunnel(14, 34, 64, 84), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return noSum(golden(t, eth(0x800), v4(c, protoUDP), tunnelUDP(), vxlan(), eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p)), 34)
+			return noSum(frametest.Build(t, eth(0x800), v4(c, protoUDP), tunnelUDP(), vxlan(), eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p)), 34)
 		}},
 		{name: "TCP in VXLAN with an outer checksum", size: 2500, mss: 1000, headers: 116, packet: with(tunnel(14, 34, 64, 84), csum), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoUDP), tunnelUDP(), vxlan(), eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoUDP), tunnelUDP(), vxlan(), eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 		{name: "TCP over IPv6 in GENEVE over IPv6 with an outer checksum", size: 2500, mss: 1000, headers: 160, packet: with(tunnel(14, 54, 88, 128), csum), proto: protoTCP,
 			make: func(c cut, p []byte) []byte {
-				return golden(t, eth(0x86dd), ipv6Layer(protoUDP), tunnelUDP(), geneve, eth(0x86dd), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
+				return frametest.Build(t, eth(0x86dd), ipv6Layer(protoUDP), tunnelUDP(), geneve, eth(0x86dd), ipv6Layer(protoTCP), tcp(c), gopacket.Payload(p))
 			}},
 		// The stack has made headers that are right for each segment: all are
 		// as long as the first.
 		{name: "TCP in VXLAN with an outer checksum, partial", size: 3000, mss: 1000, headers: 116, packet: with(tunnel(14, 34, 64, 84), both), proto: protoTCP, make: func(c cut, p []byte) []byte {
-			return golden(t, eth(0x800), v4(c, protoUDP), tunnelUDP(), vxlan(), eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
+			return frametest.Build(t, eth(0x800), v4(c, protoUDP), tunnelUDP(), vxlan(), eth(0x800), v4(c, protoTCP), tcp(c), gopacket.Payload(p))
 		}},
 	}
 	return list
@@ -373,7 +375,7 @@ func TestGoldenLongSegments(t *testing.T) {
 	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}
 	data := pattern(size)
 	p := Packet{Network: 14, Transport: 34, Partial: true, MSS: mss, Pieces: []int{headers, 100, 32 << 10, 60 << 10}}
-	p.Data = append(golden(t, etherLayer(i, true, 0x800), ipv4Layer(protoTCP), tcp)[:headers], data...)
+	p.Data = append(frametest.Build(t, etherLayer(i, true, 0x800), ipv4Layer(protoTCP), tcp)[:headers], data...)
 	p.Pieces = append(p.Pieces, size-100-(92<<10))
 	partial(p.Data, 14, 34, protoTCP, len(p.Data)-34)
 	s, err := i.Send(i.queues[0], p, false)
@@ -383,7 +385,7 @@ func TestGoldenLongSegments(t *testing.T) {
 		ip := ipv4Layer(protoTCP)
 		ip.Id += uint16(n)
 		tcp.Seq = uint32(n * mss)
-		sameFrame(t, "segment", w.next(), golden(t, etherLayer(i, true, 0x800), ip, tcp, data[n*mss:min((n+1)*mss, size)]))
+		sameFrame(t, "segment", w.next(), frametest.Build(t, etherLayer(i, true, 0x800), ip, tcp, data[n*mss:min((n+1)*mss, size)]))
 	}
 	if extra := onWire(t, i, w, i.queues[0]); len(extra) != 0 {
 		t.Errorf("%d segments too many", len(extra))
@@ -401,7 +403,7 @@ func TestGoldenRing(t *testing.T) {
 		var want [][]byte
 		for used := 0; used < ringLen-16; {
 			n := len(want)
-			f := golden(t, &layers.Ethernet{SrcMAC: net.HardwareAddr(i.MAC[:]), DstMAC: worldMAC, EthernetType: 0x88b6}, pattern(46+(n*97+round*31)%1455))
+			f := frametest.Build(t, &layers.Ethernet{SrcMAC: net.HardwareAddr(i.MAC[:]), DstMAC: worldMAC, EthernetType: 0x88b6}, pattern(46+(n*97+round*31)%1455))
 			s, err := i.Send(q, Packet{Data: f, Pieces: scatter(len(f), 1+n%maxBuffersPerFrame)}, true)
 			must(t, err)
 			list, want, used = append(list, s), append(want, f), used+s.n

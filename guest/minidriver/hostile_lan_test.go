@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // nowhereAddress is in no map.
@@ -123,7 +125,7 @@ const victims = 7
 func hostileTransmit(t *testing.T, list []malice) {
 	t.Helper()
 	i, w, complaints := wired(t, Linux61(), Options{CPUs: len(list) + 1})
-	good := golden(t, etherLayer(i, true, 0x800), ipv4Layer(protoTCP), &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}, pattern(framePayload))
+	good := frametest.Build(t, etherLayer(i, true, 0x800), ipv4Layer(protoTCP), &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}, pattern(framePayload))
 	if len(good) != frameSize {
 		t.Fatalf("a frame of %d bytes", len(good))
 	}
@@ -237,7 +239,7 @@ type trap struct {
 func hostileReceive(t *testing.T, list []trap) {
 	t.Helper()
 	i, w, complaints := wired(t, Linux61(), Options{CPUs: len(list) + 1})
-	f := golden(t, etherLayer(i, false, 0x800), ipv4Layer(protoTCP), &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}, pattern(500))
+	f := frametest.Build(t, etherLayer(i, false, 0x800), ipv4Layer(protoTCP), &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}, pattern(500))
 	steer := func(n int) { must(t, i.SetRSSTable(bytes.Repeat([]byte{byte(n)}, i.Caps.RSSTable))) }
 	pass := func(what string, n int) {
 		t.Helper()

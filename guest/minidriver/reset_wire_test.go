@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/vrnic/vrnic/devmodel/frame/frametest"
 )
 
 // flood is a card that sends a frame again and again, and takes copies of one
@@ -77,7 +79,7 @@ func TestRebuildUnderFrames(t *testing.T) {
 			must(t, err)
 			frame := func(from, to *ICE) []byte {
 				e := &layers.Ethernet{SrcMAC: from.MAC[:], DstMAC: to.MAC[:], EthernetType: 0x800}
-				return golden(t, e, ipv4Layer(protoUDP), &layers.UDP{SrcPort: 3, DstPort: 4}, pattern(1400))
+				return frametest.Build(t, e, ipv4Layer(protoUDP), &layers.UDP{SrcPort: 3, DstPort: 4}, pattern(1400))
 			}
 			to, from := frame(o.i, m.i), frame(m.i, o.i)
 			stop, cancel := context.WithCancel(ctx)

@@ -201,30 +201,6 @@ func pattern(n int) gopacket.Payload {
 	return p
 }
 
-// golden serializes layers with all lengths and checksums right.
-func golden(t testing.TB, l ...gopacket.SerializableLayer) []byte {
-	t.Helper()
-	var network gopacket.NetworkLayer
-	for _, x := range l {
-		if n, ok := x.(gopacket.NetworkLayer); ok {
-			network = n
-		}
-		switch x := x.(type) {
-		case *layers.TCP:
-			_ = x.SetNetworkLayerForChecksum(network)
-		case *layers.UDP:
-			_ = x.SetNetworkLayerForChecksum(network)
-		case *layers.ICMPv6:
-			_ = x.SetNetworkLayerForChecksum(network)
-		}
-	}
-	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, l...); err != nil {
-		t.Fatal(err)
-	}
-	return bytes.Clone(b.Bytes())
-}
-
 // pseudoSum is what the stack leaves in a checksum that the card is to finish:
 // the sum of the pseudo header, folded, not complemented.
 func pseudoSum(f []byte, ip int, proto uint8, length int) uint16 {
