@@ -118,17 +118,17 @@ func New(c Config) *Device {
 	}
 	d.config = pci.NewConfig(serialNumber(c.MAC))
 	d.config.FLR = func() { d.reset(reg.FLR) }
-	d.irqs = pci.NewInterrupts(func(v int) {
-		if signal := d.signal.Load(); signal != nil {
-			(*signal)(msixIndex, v)
-		}
-	})
 	d.mem.Missing = d.missing
 	mem := dma{&d.mem, d.config.BusMaster}
 	d.engine, d.shared = c.Shared, c.Shared != nil
 	if !d.shared {
 		d.engine = engine.New(c.Engine)
 	}
+	d.irqs = pci.NewInterrupts(d.engine.Clock(), func(v int) {
+		if signal := d.signal.Load(); signal != nil {
+			(*signal)(msixIndex, v)
+		}
+	})
 	lanConfig := lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, RxDone: d.irqs.RxQueue, MayDMA: d.config.BusMaster,
 		Overtaken: d.system.stragglers.Load,
 		Malicious: func() { d.irqs.OICR(pci.OICRMalDetect) }, Engine: d.engine}
@@ -202,6 +202,7 @@ func (d *Device) Detach() {
 	d.config.Reset()
 	d.unsettled = false
 	d.mu.Unlock()
+	d.irqs.Release()
 	d.mem.UnmapAll()
 	d.engine.Grace().Wait()
 	d.remote.detach()

@@ -54,10 +54,11 @@ const (
 
 // A reset of the whole card comes GLGEN_RSTCTL.GRSTDEL after it was announced,
 // and soon once the driver has shut its admin queue, which is the last it does
-// with the card before (ice_main.c:ice_prepare_for_reset); then it takes a
-// while. All by the engine's clock. The driver waits one second longer than
-// GRSTDEL (ice_common.c:ice_check_reset), whatever that is: it has the largest
-// value, as a guest may be slow. That a card does not wait in vain is inferred.
+// with the card before (ice_main.c:ice_prepare_for_reset), and has read the cause
+// of the interrupt, without which it never rebuilds; then it takes a while. All by
+// the engine's clock. The driver waits one second longer than GRSTDEL
+// (ice_common.c:ice_check_reset), whatever that is: it has the largest value, as a
+// guest may be slow. That a card does not wait in vain is inferred.
 const (
 	grstDel          = 63
 	globalResetDelay = grstDel * 100 * time.Millisecond
@@ -212,13 +213,13 @@ func (d *Device) globalReset(dom reg.Domain) {
 	switch s.state {
 	case devActive:
 		d.enter(devRequested, globalResetDelay)
-		d.hasten()
 	case devRequested:
 		s.show()
 	case devInReset:
 		d.carryOut()
 	}
 	d.irqs.OICR(pci.OICRGlobalReset)
+	d.hasten()
 }
 
 // enter begins a state that ends after a while.
@@ -233,7 +234,8 @@ func (d *Device) enter(state devState, lasts time.Duration) {
 // hasten is to be called when the driver may have become ready for a reset that
 // was announced.
 func (d *Device) hasten() {
-	if s := &d.system; s.state == devRequested && !d.fw.Enabled() && d.engine.Clock().Now()+globalResetSoon < s.due {
+	s := &d.system
+	if s.state == devRequested && !d.fw.Enabled() && !d.irqs.Unseen(pci.OICRGlobalReset) && d.engine.Clock().Now()+globalResetSoon < s.due {
 		d.enter(devRequested, globalResetSoon)
 	}
 }

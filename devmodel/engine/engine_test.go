@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // step is a Runner made of a function.
@@ -244,11 +246,39 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// Short times, long times and none in any order; a stopped timer holds nothing.
+// Short times, long times and none in any order; a stopped timer holds nothing,
+// and can be set again.
 func TestRealTimer(t *testing.T) {
+	t.Run("timer", func(t *testing.T) { testTimer(t, RealClock().NewTimer) })
+	t.Run("fine", func(t *testing.T) { testTimer(t, RealClock().NewFineTimer) })
+	// There may be no descriptor left.
+	t.Run("none", func(t *testing.T) { testTimer(t, without(func() (int, error) { return -1, unix.EMFILE })) })
+	// Or one that cannot be waited for: then it may be early, once.
+	t.Run("broken", func(t *testing.T) {
+		fired := make(chan struct{}, 100)
+		timer := without(func() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) })(func() { fired <- struct{}{} })
+		defer timer.Stop()
+		for range 3 {
+			timer.Reset(time.Millisecond)
+			<-fired
+		}
+	})
+}
+
+// without makes fine timers where open is what the kernel does.
+func without(open func() (int, error)) func(f func()) Timer {
+	return func(f func()) Timer {
+		timer := RealClock().NewFineTimer(f).(*fineTimer)
+		timer.open = open
+		return timer
+	}
+}
+
+func testTimer(t *testing.T, newTimer func(f func()) Timer) {
 	before := runtime.NumGoroutine()
 	fired := make(chan struct{}, 100)
-	timer := RealClock().NewTimer(func() { fired <- struct{}{} })
+	timer := newTimer(func() { fired <- struct{}{} })
+	timer.Stop()
 	for _, d := range []time.Duration{50 * time.Microsecond, 0, 3 * time.Millisecond, time.Millisecond} {
 		start := time.Now()
 		timer.Reset(time.Hour)

@@ -5,6 +5,7 @@ package pci
 import (
 	"sync"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -18,18 +19,21 @@ const queues = 2048
 
 // Bits of GLINT_DYN_CTL (ice_hw_autogen.h).
 const (
-	dynIntena    = 1 << 0
-	dynSWInt     = 1 << 2
-	dynITRShift  = 3
-	dynIvlShift  = 5
-	dynWBOnITR   = 1 << 30
-	dynIntenaMsk = 1 << 31
-	itrNone      = 3
+	dynIntena     = 1 << 0
+	dynSWInt      = 1 << 2
+	dynITRShift   = 3
+	dynIvlShift   = 5
+	dynSWITREna   = 1 << 24
+	dynSWITRShift = 25
+	dynWBOnITR    = 1 << 30
+	dynIntenaMsk  = 1 << 31
+	itrNone       = 3
 )
 
 // Bits common to PFINT_*_CTL, QINT_*CTL, PFINT_AEQCTL and GLINT_CEQCTL.
 const (
 	ctlVector   = 0x7ff
+	ctlITRShift = 11
 	ctlCauseEna = 1 << 30
 )
 
@@ -56,23 +60,28 @@ const (
 // Queue causes without CAUSE_ENA are dropped; those of the firmware, other
 // (OICR), completion and asynchronous event queues are kept until enabled.
 //
-// The throttling intervals (GLINT_ITR, GLINT_RATE) are stored and read back;
-// a message is sent at once whatever they say, which the drivers tolerate.
+// A message comes no sooner than the interval of its cause (GLINT_ITR at its
+// ITR_INDX; 3 is none) and that of the vector (GLINT_RATE) after the previous
+// one; one that comes later is sent at once. WB_ON_ITR is stored only:
+// descriptors are always written back at once.
 //
 // Causes may be raised from any goroutine; the unit has a lock of its own, the
 // last in the device's lock order. The signal function runs under it and must
 // not block.
 type Interrupts struct {
 	signal func(vector int)
+	clock  engine.Clock
+	timer  engine.Timer
 
 	mu sync.Mutex // guards everything below but the cells, which are atomic
 
 	enabled, pending [maxVectors]bool
+	throttle         throttle
 	fwPending        bool
 	aeqPending       bool
 	ceqPending       map[int]bool
 
-	dyn, itr                      reg.Cells
+	dyn, itr, rate                reg.Cells
 	oicr, oicrEna                 reg.Cells
 	oicrCtl, fwCtl, mbxCtl, sbCtl reg.Cells
 	rqCtl, tqCtl, aeqCtl, ceqCtl  reg.Cells
@@ -80,8 +89,11 @@ type Interrupts struct {
 
 // NewInterrupts makes the interrupt unit; signal sends the message of a
 // vector.
-func NewInterrupts(signal func(vector int)) *Interrupts {
-	return &Interrupts{signal: signal, ceqPending: map[int]bool{}}
+func NewInterrupts(clock engine.Clock, signal func(vector int)) *Interrupts {
+	n := &Interrupts{signal: signal, clock: clock, ceqPending: map[int]bool{}}
+	n.timer = clock.NewFineTimer(n.expired)
+	n.throttle.reset()
+	return n
 }
 
 var causeFields = []reg.Field{{Name: "MSIX_INDX", Hi: 10, Lo: 0}, {Name: "ITR_INDX", Hi: 12, Lo: 11}, {Name: "CAUSE_ENA", Hi: 30, Lo: 30}}
@@ -122,7 +134,7 @@ func (n *Interrupts) Registers() []reg.Row {
 			Source: src + "; ice.h:ice_irq_dynamic_ena; icrdma_hw.c:icrdma_ena_irq"},
 		{Name: "GLINT_ITR", Offset: 0x00154000, N: 3, Stride: 0x2000, M: maxVectors, Stride2: 4, Mask: itrIntervalMask, Cells: &n.itr,
 			Fields: []reg.Field{{Name: "INTERVAL", Hi: 11, Lo: 0}}, Source: src + "; ice_base.c:ice_write_itr"},
-		{Name: "GLINT_RATE", Offset: 0x0015A000, N: maxVectors, Stride: 4,
+		{Name: "GLINT_RATE", Offset: 0x0015A000, N: maxVectors, Stride: 4, Cells: &n.rate,
 			Fields: []reg.Field{{Name: "INTERVAL", Hi: 5, Lo: 0}, {Name: "INTRL_ENA", Hi: 6, Lo: 6}}, Source: src},
 		{Name: "GLINT_VECT2FUNC", Offset: 0x00162000, N: maxVectors, Stride: 4, Domain: reg.CORER, Source: src},
 		{Name: "GLINT_CTL", Offset: 0x0016CC54, Reset: glintCtlGranular, Domain: reg.CORER,
@@ -144,14 +156,24 @@ func (n *Interrupts) locked(f func(i int)) func(int, uint32) {
 	}
 }
 
-// Reset drops enables and pending events: every reset silences the function.
-func (n *Interrupts) Reset(reg.Domain) {
+// Reset drops enables and pending events: every reset silences the function. One
+// of the whole card was announced by an interrupt, longer ago than any interval:
+// if our timer is that late, what waits for it is sent first.
+func (n *Interrupts) Reset(dom reg.Domain) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if dom >= reg.CORER && dom < reg.POR {
+		n.flush()
+	}
 	n.enabled, n.pending = [maxVectors]bool{}, [maxVectors]bool{}
+	n.throttle.reset()
 	n.fwPending, n.aeqPending = false, false
 	clear(n.ceqPending)
 }
+
+// Release gives back what the clock's timer holds, until it is needed again. It is
+// to be called after a Reset without a client.
+func (n *Interrupts) Release() { n.timer.Stop() }
 
 // FW is the admin receive queue's cause: an event was written.
 func (n *Interrupts) FW() {
@@ -167,6 +189,12 @@ func (n *Interrupts) OICR(bits uint32) {
 	defer n.mu.Unlock()
 	n.oicr.Or(0, bits)
 	n.oicrChanged()
+}
+
+// Unseen tells whether a bit of the other-interrupt cause register that the driver
+// wants to be interrupted for is still to be read by it.
+func (n *Interrupts) Unseen(bit uint32) bool {
+	return n.oicr.Get(0)&n.oicrEna.Get(0)&bit != 0 && n.oicrCtl.Get(0)&ctlCauseEna != 0
 }
 
 // AEQ is the asynchronous event queue's cause: an entry was written.
@@ -197,53 +225,34 @@ func (n *Interrupts) queue(ctl *reg.Cells, q int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if c := ctl.Get(q); c&ctlCauseEna != 0 {
-		n.event(int(c & ctlVector))
+		n.event(int(c&ctlVector), c>>ctlITRShift&3)
 	}
 }
 
 func (n *Interrupts) fwChanged() {
 	if c := n.fwCtl.Get(0); n.fwPending && c&ctlCauseEna != 0 {
 		n.fwPending = false
-		n.event(int(c & ctlVector))
+		n.event(int(c&ctlVector), c>>ctlITRShift&3)
 	}
 }
 
 func (n *Interrupts) oicrChanged() {
 	if c := n.oicrCtl.Get(0); n.oicr.Get(0)&n.oicrEna.Get(0) != 0 && c&ctlCauseEna != 0 {
-		n.event(int(c & ctlVector))
+		n.event(int(c&ctlVector), c>>ctlITRShift&3)
 	}
 }
 
 func (n *Interrupts) aeqChanged() {
 	if c := n.aeqCtl.Get(0); n.aeqPending && c&ctlCauseEna != 0 {
 		n.aeqPending = false
-		n.event(int(c & ctlVector))
+		n.event(int(c&ctlVector), c>>ctlITRShift&3)
 	}
 }
 
 func (n *Interrupts) ceqChanged(q int) {
 	if c := n.ceqCtl.Get(q); n.ceqPending[q] && c&ctlCauseEna != 0 {
 		delete(n.ceqPending, q)
-		n.event(int(c & ctlVector))
-	}
-}
-
-// event is one enabled cause reaching vector v.
-func (n *Interrupts) event(v int) {
-	if v >= maxVectors {
-		return
-	}
-	n.pending[v] = true
-	n.deliver(v)
-}
-
-func (n *Interrupts) deliver(v int) {
-	if !n.pending[v] || !n.enabled[v] {
-		return
-	}
-	n.pending[v], n.enabled[v] = false, false
-	if v < Vectors {
-		n.signal(v)
+		n.event(int(c&ctlVector), c>>ctlITRShift&3)
 	}
 }
 
@@ -272,7 +281,11 @@ func (n *Interrupts) writeDyn(v int, val uint32) {
 		if v == int(n.oicrCtl.Get(0)&ctlVector) {
 			n.oicr.Or(0, oicrSWInt)
 		}
-		n.event(v)
+		itr := uint32(itrNone)
+		if val&dynSWITREna != 0 {
+			itr = val >> dynSWITRShift & 3
+		}
+		n.event(v, itr)
 		return
 	}
 	n.deliver(v)

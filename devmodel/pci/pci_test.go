@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -14,12 +15,13 @@ import (
 type unit struct {
 	*Interrupts
 	*reg.Space
-	sent []int
+	sent  []int
+	clock engine.ManualClock
 }
 
 func newUnit() *unit {
 	u := &unit{}
-	u.Interrupts = NewInterrupts(func(v int) { u.sent = append(u.sent, v) })
+	u.Interrupts = NewInterrupts(&u.clock, func(v int) { u.sent = append(u.sent, v) })
 	u.Space = reg.NewSpace(RegisterSize, nil, u.Registers())
 	return u
 }
