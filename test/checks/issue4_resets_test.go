@@ -51,10 +51,11 @@ func (c resetCase) how() string {
 // driverBug is a reset that a stock kernel's own bug forbids under traffic, or
 // that leaves a driver that others would not work with.
 type driverBug struct {
-	Kernel  string `json:"kernel"`
-	Case    string `json:"case"`
-	Instead string `json:"instead"` // what runs
-	Reason  string `json:"reason"`  // the driver's line or commit
+	Kernels []string `json:"kernels"`
+	Cases   []string `json:"cases"`
+	Traffic string   `json:"traffic"` // during the reset: "" for pingpong, or "iperf3"
+	Instead string   `json:"instead"` // what runs
+	Reason  string   `json:"reason"`  // the driver's line or commit
 }
 
 // What runs instead is the case itself all the same, with one of these changes;
@@ -62,7 +63,19 @@ type driverBug struct {
 const (
 	withoutTraffic = "without traffic"                         // no queue pair is active
 	boundAnew      = "the driver is bound anew after the case" // what follows meets a fresh one
+	pinged         = "a ping from every CPU follows"           // every transmit queue gets something to send
 )
+
+// instead tells what runs in the place of a case: "" for the case as it is.
+func instead(bugs []driverBug, kernel, name, traffic string) string {
+	i := slices.IndexFunc(bugs, func(b driverBug) bool {
+		return b.Traffic == traffic && slices.Contains(b.Kernels, kernel) && slices.Contains(b.Cases, name)
+	})
+	if i < 0 {
+		return ""
+	}
+	return bugs[i].Instead
+}
 
 func driverBugs(t *testing.T) []driverBug {
 	t.Helper()
@@ -75,8 +88,13 @@ func driverBugs(t *testing.T) []driverBug {
 		t.Fatalf("driver-bugs.json: %v", err)
 	}
 	for _, l := range list {
-		if l.Reason == "" || l.Instead == "" || !slices.ContainsFunc(resetCases, func(c resetCase) bool { return c.name == l.Case }) {
+		if l.Reason == "" || l.Instead == "" || len(l.Kernels) == 0 || len(l.Cases) == 0 {
 			t.Errorf("driver-bugs.json: %+v", l)
+		}
+		for _, name := range l.Cases {
+			if !slices.ContainsFunc(resetCases, func(c resetCase) bool { return c.name == name }) {
+				t.Errorf("driver-bugs.json: there is no case %q", name)
+			}
 		}
 	}
 	return list
@@ -143,10 +161,7 @@ func resetsOn(kernel string) func(*testing.T, *env) {
 			if c.only != nil && !slices.Contains(c.only, kernel) {
 				continue
 			}
-			instead := ""
-			if i := slices.IndexFunc(bugs, func(b driverBug) bool { return b.Kernel == kernel && b.Case == c.name }); i >= 0 {
-				instead = bugs[i].Instead
-			}
+			instead := instead(bugs, kernel, c.name, "")
 			if !slices.Contains([]string{"", withoutTraffic, boundAnew}, instead) {
 				continue
 			}
