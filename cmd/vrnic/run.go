@@ -173,7 +173,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	o.Logger = cards
-	host, err := serve.Start(ctx, o)
+	host, err := startCards(ctx, o)
 	if err != nil {
 		return statusFailed, err
 	}
