@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -28,14 +29,14 @@ dgram and stream), or tap:NAME`)
 	f.StringArrayVar(&n.impair, "impair", nil, `what a cable does to frames: loss=1%,delay=2ms,jitter=1ms,reorder=1%,
 duplicate=1%,corrupt=1%,rate=100mbit,seed=1 and where: port=card0 or
 uplink0 (default all), dir=tx, rx or both (default tx: from the station)`)
-	f.StringVar(&n.pcap, "pcap", "", "capture every port to a pcapng file, or - for stdout; its reader sets the pace")
+	f.StringVar(&n.pcap, "pcap", "", "capture every port to a pcapng file, a FIFO once it has a reader, or - for stdout; who reads sets the pace")
 }
 
 // stdout is the file name that stands for standard output.
 const stdout = "-"
 
 // parse checks the flags and opens the capture; done is to be called at the end.
-func (n *network) parse() (out serve.Network, done func(), err error) {
+func (n *network) parse(ctx context.Context) (out serve.Network, done func(), err error) {
 	for _, s := range n.uplinks {
 		u, err := fabric.ParseUplink(s)
 		if err != nil {
@@ -59,10 +60,29 @@ func (n *network) parse() (out serve.Network, done func(), err error) {
 		out.Capture = os.Stdout
 		return out, func() {}, nil
 	}
-	f, err := os.Create(n.pcap)
+	f, err := create(ctx, n.pcap)
 	if err != nil {
 		return out, nil, fmt.Errorf("--pcap: %w", err)
 	}
 	out.Capture = f
 	return out, func() { f.Close() }, nil
+}
+
+// create opens a file for writing only: a FIFO that is open for reading here as
+// well would never tell that its reader is gone. It waits for a FIFO's reader
+// until ctx ends.
+func create(ctx context.Context, name string) (*os.File, error) {
+	var f *os.File
+	var err error
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	}()
+	select {
+	case <-opened:
+		return f, err
+	case <-ctx.Done(): // the process ends, and the open with it
+		return nil, context.Cause(ctx)
+	}
 }

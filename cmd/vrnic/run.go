@@ -90,7 +90,7 @@ takes for "skip this one".`,
 			if r.network.pcap == stdout {
 				return errors.New("--pcap -: stdout is CMD's; name a file or a FIFO")
 			}
-			segment, done, err := r.network.parse()
+			segment, done, err := r.network.parse(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ uplink0, uplink1, … in that of --uplink.`,
 			}
 			o.Logger = logger
 			var done func()
-			if o.Network, done, err = n.parse(); err != nil {
+			if o.Network, done, err = n.parse(cmd.Context()); err != nil {
 				return err
 			}
 			defer done()
