@@ -22,6 +22,8 @@ func setLink(c *card, arg string) error {
 	switch arg {
 	case "up", "down":
 		up := arg == "up"
+		c.link.Lock()
+		defer c.link.Unlock()
 		c.port.SetLink(up)
 		c.dev.SetLink(up)
 		return nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -109,6 +110,7 @@ func (g *segment) close() {
 type card struct {
 	dev  *devmodel.Device
 	port *fabric.Port
+	link sync.Mutex // held while both of them are told
 }
 
 // plug makes a card with a cable to the switch.
@@ -118,7 +120,7 @@ func (g *segment) plug(name string, c devmodel.Config) *card {
 	c.Shared, c.Wire = g.engine, port
 	dev := devmodel.New(c)
 	s.card.Store(dev)
-	return &card{dev, port}
+	return &card{dev: dev, port: port}
 }
 
 // close takes the card out.

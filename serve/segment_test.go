@@ -10,11 +10,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/hashicorp/go-hclog"
 
+	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/fabric"
 )
 
@@ -61,13 +66,16 @@ func TestSegment(t *testing.T) {
 	}
 	frame := append(bytes.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 9, 0x88, 0xb5)
 	frame = append(frame, "sent by the world"...)
-	if _, err := peers[0].WriteTo(frame, &net.UnixAddr{Name: at("l0"), Net: "unixgram"}); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 2000)
-	n, err := peers[1].Read(got)
-	if err != nil || !bytes.HasPrefix(got[:n], frame) {
-		t.Fatalf("% x, %v", got[:n], err)
+	// When another has come through, the first has passed every port.
+	for _, f := range [][]byte{frame, append(frame[:14:14], "another"...)} {
+		if _, err := peers[0].WriteTo(f, &net.UnixAddr{Name: at("l0"), Net: "unixgram"}); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 2000)
+		n, err := peers[1].Read(got)
+		if err != nil || !bytes.HasPrefix(got[:n], f) {
+			t.Fatalf("% x, %v", got[:n], err)
+		}
 	}
 	h.Close()
 	r, err := pcapgo.NewNgReader(&captured, pcapgo.DefaultNgReaderOptions)
@@ -171,4 +179,36 @@ func TestCaptureNobodyTakes(t *testing.T) {
 		}
 	}
 	h.Close()
+}
+
+// Whoever pulls a cable and plugs it in at the same time: card and switch agree on
+// what came last.
+func TestLinkConcurrent(t *testing.T) {
+	g, err := newSegment(Network{}, 1, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	var carrier atomic.Bool // as the driver hears of it
+	carrier.Store(true)
+	c := g.plug("card0", devmodel.Config{Emit: func(e any) {
+		if l, ok := e.(fw.LinkChange); ok {
+			carrier.Store(l.Up)
+		}
+	}})
+	defer c.close()
+	for range 2000 {
+		var both sync.WaitGroup
+		for _, arg := range []string{"up", "down"} {
+			both.Go(func() {
+				if err := setLink(c, arg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		if c.port.Link() != carrier.Load() {
+			t.Fatalf("the switch's port is up: %v, the card's link: %v", c.port.Link(), carrier.Load())
+		}
+	}
 }
