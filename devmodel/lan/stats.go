@@ -126,17 +126,31 @@ func (s *statistics) pause(f []byte) {
 }
 
 // wide makes the rows of an array of 40-bit counters: the low dword at an
-// 8-byte stride and the high byte behind it. A nil value reads 0: nothing of
-// the kind is ever counted.
+// 8-byte stride and the high byte behind it. Drivers read both at once, but
+// counters move without the control lock: the high byte that follows a low
+// dword is of the same moment. A nil value reads 0: nothing of the kind is ever
+// counted.
 func wide(name string, off uint32, n int, source string, value func(i int) uint64) []reg.Row {
 	if value == nil {
 		value = func(int) uint64 { return 0 }
 	}
+	const held = 1 << 31
+	high := make([]uint32, n) // with held: that of the low dword read last
 	return []reg.Row{
 		{Name: name + "L", Offset: off, N: n, Stride: 8, Access: reg.RO, Domain: reg.CORER, Source: source,
-			Read: func(i int) uint32 { return uint32(value(i)) }},
+			Read: func(i int) uint32 {
+				v := value(i)
+				high[i] = held | uint32(v>>32&0xff)
+				return uint32(v)
+			}},
 		{Name: name + "H", Offset: off + 4, N: n, Stride: 8, Access: reg.RO, Domain: reg.CORER, Source: source,
-			Read: func(i int) uint32 { return uint32(value(i) >> 32 & 0xff) }},
+			Read: func(i int) uint32 {
+				h := high[i]
+				if high[i] = 0; h == 0 {
+					h = uint32(value(i) >> 32)
+				}
+				return h & 0xff
+			}},
 	}
 }
 
