@@ -16,18 +16,20 @@ const (
 )
 
 // send brings a frame, padded to what the wire asks for, from a VSI to where
-// rules say; n is its length without padding.
-func (l *LAN) send(vsi uint16, f []byte, n int, o override, target uint16) {
+// rules say; n is its length without padding. It returns how often the frame was
+// handed on, or 1.
+func (l *LAN) send(vsi uint16, f []byte, n int, o override, target uint16) (copies int) {
+	copies = 1
 	s := l.steering.Load()
 	if s == nil {
 		l.stats.vsiTx(vsi, f[:n])
 		l.toWire(f)
-		return
+		return copies
 	}
 	v := s.VSIs[vsi]
 	if v == nil {
 		l.stats.txError(vsi)
-		return
+		return copies
 	}
 	if !v.DestOverride {
 		o = overrideNone
@@ -35,7 +37,7 @@ func (l *LAN) send(vsi uint16, f []byte, n int, o override, target uint16) {
 	i := frame.Parse(f, s.UDPTunnels...)
 	if o != overrideUplink && v.mustDrop(i.Type) || !v.own([6]byte(f[6:])) || v.PruneTx && !v.has(&i) {
 		l.stats.txError(vsi)
-		return
+		return copies
 	}
 	local, wire := s.fromVSI(v, f, &i, o, target)
 	switch {
@@ -48,15 +50,17 @@ func (l *LAN) send(vsi uint16, f []byte, n int, o override, target uint16) {
 	local.each(func(n uint16) {
 		if to := s.VSIs[n]; to != nil && to.member(&i) {
 			l.deliver(s, to, f, &i, statusLPBK)
+			copies++
 		}
 	})
 	switch {
 	case wire && s.Loopback:
 		l.stats.port.tx.count(f, len(f)+fcsLen)
-		l.fromWire(s, f)
+		copies += l.fromWire(s, f)
 	case wire:
 		l.toWire(f)
 	}
+	return copies
 }
 
 // fromVSI tells which local VSIs get a frame that v sends, and whether the wire

@@ -103,6 +103,36 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// A step that has many VSIs to bring a frame to sends few frames.
+func TestManyVSIsTakeManySteps(t *testing.T) {
+	const listeners, size = 100, 1000
+	r, s := newCard(t), testSteering()
+	all := [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	to := Forward{LB: true}
+	for n := uint16(100); n < 100+listeners; n++ {
+		s.VSIs[n] = &VSI{Number: n, Queues: []uint16{2}}
+		to.VSIs = append(to.VSIs, n)
+	}
+	s.Addresses[all] = to
+	r.Steer(s)
+	f := make([]byte, size)
+	copy(f, all[:])
+	_ = r.mem.Write(frames, f)
+	for i := range ringN {
+		_ = r.mem.Store64(ring+16*uint64(i), frames)
+		_ = r.mem.Store64(ring+16*uint64(i)+8, cmdEOP|cmdRS|size<<34)
+	}
+	r.Write32(0x2C0000+4, ringN-1)
+	r.engine.Drain(1)
+	if n := r.Read32(0x30E000 + 8*theVSI); n != 1 {
+		t.Errorf("%d frames in a step, want 1: it copies 100 times 1000 bytes already", n)
+	}
+	r.engine.Drain(1000)
+	if head := r.Read32(0xE0000 + 4); head != ringN-1 {
+		t.Errorf("%d frames sent of %d", head, ringN-1)
+	}
+}
+
 // What the driver must not send stops its queue, and the card tells once.
 func TestHostileDescriptors(t *testing.T) {
 	tcp := frametest.Build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(1000))

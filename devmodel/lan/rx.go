@@ -19,28 +19,30 @@ func (l *LAN) Receive(f []byte) {
 	}
 }
 
-// fromWire is the port's receive side.
-func (l *LAN) fromWire(s *steering, f []byte) {
+// fromWire is the port's receive side. It returns how many VSIs the frame is for.
+func (l *LAN) fromWire(s *steering, f []byte) (copies int) {
 	switch {
 	case len(f) < minFrame:
 		l.stats.rxUndersize.Add(1)
-		return
+		return 0
 	case len(f) > s.maxFrame():
 		l.stats.rxOversize.Add(1)
-		return
+		return 0
 	}
 	l.stats.port.rx.count(f, len(f)+fcsLen)
 	i := frame.Parse(f, s.UDPTunnels...)
 	if i.Type == frame.TypeFlowControl { // ends in the MAC
 		l.stats.pause(f)
-		return
+		return 0
 	}
 	to := s.fromWire(f, &i)
 	to.each(func(n uint16) {
 		if v := s.VSIs[n]; v != nil && v.member(&i) {
 			l.deliver(s, v, f, &i, 0)
+			copies++
 		}
 	})
+	return copies
 }
 
 // set is a set of VSI numbers.

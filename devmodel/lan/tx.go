@@ -248,8 +248,8 @@ func (q *txQueue) ready(r *txRing) error {
 	return nil
 }
 
-// transmit sends frames of what is ready until limit bytes are sent, or it is
-// all, and o is empty again. It returns how many.
+// transmit sends frames of what is ready until limit bytes are sent, those to
+// several VSIs as often, or it is all, and o is empty again. It returns how many.
 func (q *txQueue) transmit(r *txRing, limit int) (sent int) {
 	o := &r.out
 	for sent < limit && q.ring.Load() == r {
@@ -260,8 +260,7 @@ func (q *txQueue) transmit(r *txRing, limit int) (sent int) {
 			o.last = last
 			return sent
 		}
-		q.lan.send(r.vsi, f, n, o.context.to(), o.context.target())
-		sent += len(f)
+		sent += len(f) * q.lan.send(r.vsi, f, n, o.context.to(), o.context.target())
 	}
 	return sent
 }
