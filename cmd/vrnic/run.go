@@ -273,11 +273,22 @@ func socketDir() (string, error) {
 			continue
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			os.RemoveAll(filepath.Dir(lock))
+			removeSockets(filepath.Dir(lock))
 		}
 		f.Close()
 	}
 	return os.MkdirTemp(parent, pattern)
+}
+
+// removeSockets removes what a run makes in its folder, and the folder unless
+// there is more: then it is a user's, who served a card there.
+func removeSockets(dir string) {
+	for i := range 2 {
+		socket := filepath.Join(dir, fmt.Sprintf("card%d", i))
+		os.Remove(socket)
+		os.Remove(socket + ".lock")
+	}
+	os.Remove(dir)
 }
 
 // parseMemory reads a size with suffix M or G, as MiB.
