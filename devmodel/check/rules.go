@@ -69,6 +69,9 @@ var rules = append([]Rule{
 	{ID: "lan-rx-context", Grade: Error, Meaning: "a receive queue was enabled whose context cannot be",
 		Device: "left it disabled, raised MAL_DETECT", Driver: "ice_common.c:ice_write_rxq_ctx",
 		match: on(func(e lan.BadRxContext) string { return fmt.Sprintf("queue %d", e.Queue) })},
+	{ID: "lan-filter-unbuilt", Grade: Note, Gap: true, Meaning: "a flow filter was programmed, as accelerated RFS does, which the model does not have",
+		Device: "completed it without effect", Driver: "-",
+		match: on(func(e lan.FilterNotBuilt) string { return fmt.Sprintf("queue %d", e.Queue) })},
 
 	// Control QP.
 	{ID: "cqp-unbuilt", Grade: Note, Gap: true, Meaning: "a CQP command that the model does not have",

@@ -33,3 +33,12 @@ func TestLANRules(t *testing.T) {
 		}
 	}
 }
+
+// What the model lacks is said, and is not the driver's fault.
+func TestFilterNotBuiltIsAGap(t *testing.T) {
+	c := New(nil)
+	c.Event(lan.FilterNotBuilt{Queue: 3})
+	if got := c.Findings(Note); len(got) != 1 || got[0].Rule != "lan-filter-unbuilt" || got[0].Grade != "note" {
+		t.Errorf("findings %+v", got)
+	}
+}

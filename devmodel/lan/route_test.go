@@ -133,6 +133,22 @@ func TestManyVSIsTakeManySteps(t *testing.T) {
 	}
 }
 
+// A flow filter, which is not built, is told of; its packet is not sent.
+func TestFilterNotBuilt(t *testing.T) {
+	r := newCard(t)
+	for i, w := range []uint64{0, dtypeFilter, frames, 100<<34 | cmdEOP | cmdRS | 1<<bitDummy} {
+		_ = r.mem.Store64(ring+8*uint64(i), w)
+	}
+	r.Write32(0x2C0000+4, 2)
+	r.engine.Drain(10)
+	if len(r.events) != 1 || r.events[0] != (FilterNotBuilt{Queue: 1}) || r.mdd != 0 {
+		t.Errorf("events %v, %d times MAL_DETECT", r.events, r.mdd)
+	}
+	if done := r.mem.word(ring+16+8) & 0xf; done != dtypeDone || len(r.wire) != 0 {
+		t.Errorf("descriptor type %#x, %d frames sent", done, len(r.wire))
+	}
+}
+
 // What the driver must not send stops its queue, and the card tells once.
 func TestHostileDescriptors(t *testing.T) {
 	tcp := frametest.Build(t, outbound(0x800), ip4(6), &layers.TCP{}, payload(1000))

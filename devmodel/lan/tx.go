@@ -122,6 +122,14 @@ func (b BadTxDescriptor) String() string {
 	return fmt.Sprintf("transmit queue %d descriptor %d (%#016x %#016x): %s", b.Queue, b.Index, b.Word0, b.Word1, b.Why)
 }
 
+// FilterNotBuilt is the event of a flow director filter being programmed or
+// removed, which changes nothing: flows go where their hash says.
+type FilterNotBuilt struct{ Queue int }
+
+func (f FilterNotBuilt) String() string {
+	return fmt.Sprintf("transmit queue %d: a flow filter was programmed, but nothing filters flows", f.Queue)
+}
+
 // Step executes descriptors until head meets tail or enough is done, and
 // reports completions.
 func (q *txQueue) Step(s *engine.Shard) (again bool) {
@@ -206,11 +214,14 @@ func (q *txQueue) fetch(r *txRing, head uint32) (d txDesc, err error) {
 			return d, fmt.Errorf("segmentation on a queue whose context has tso_ena 0")
 		}
 	case dtypeFilter:
-		// Flow director programming: its dummy packet follows.
+		// Flow director programming: its dummy packet follows. Drivers that ask
+		// first how many filters are free make none, but accelerated RFS does
+		// not ask (ice_arfs.c:ice_rx_flow_steer), and no completion says no.
 		if o.open {
 			return d, fmt.Errorf("a filter descriptor in the middle of a frame")
 		}
 		o.open = true
+		q.lan.cfg.Emit(FilterNotBuilt{Queue: q.id})
 	case dtypeData:
 		if !o.begun {
 			o.open, o.begun, o.first = true, true, d
