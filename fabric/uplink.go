@@ -172,7 +172,7 @@ func (u *Uplink) socket(c datagramConn, to unix.Sockaddr) (func(context.Context)
 
 func (u *Uplink) packets(c packetConn, send func(fd int, frame []byte) error) (func(context.Context), error) {
 	u.open = append([]io.Closer{c}, u.open...)
-	w, err := newPacketWire(c, send)
+	w, err := newPacketWire(c, send, func(err error) { u.emit(UplinkRefused{u.name, err}) })
 	if err != nil {
 		return nil, err
 	}

@@ -237,8 +237,17 @@ func TestDgramFormat(t *testing.T) {
 	local, remote := filepath.Join(dir, "l"), filepath.Join(dir, "r")
 	n := open(t, UplinkSpec{Kind: KindDgram, Local: local, Remote: remote})
 	out := frame(mac(1), mac(0), 1514, 5)
-	n.port.Send(out) // nobody there yet
-	check(t, "stats", n.uplink.Stats(), UplinkStats{Failed: 1})
+	for range 2 { // nobody there yet
+		n.port.Send(out)
+	}
+	check(t, "stats", n.uplink.Stats(), UplinkStats{Failed: 2})
+	for refusals := 0; refusals == 0 || len(n.c) > 0; {
+		if e, ok := n.next(t).(UplinkRefused); ok {
+			refusals++
+			check(t, "event", e, UplinkRefused{"uplink0", unix.ENOENT})
+			check(t, "events", refusals, 1)
+		}
+	}
 	for range 2 { // a peer that comes back
 		c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: remote, Net: "unixgram"})
 		if err != nil {

@@ -30,16 +30,19 @@ type packetWire struct {
 	once   func(fd uintptr) bool // send frame, or find that it would block
 	until  func(fd uintptr) bool // the same, but wait
 	failed atomic.Uint64         // frames the kernel refused
+
+	refused func(error)   // hears why, but not twice in a row
+	told    syscall.Errno // the reason told last
 }
 
 // newPacketWire makes a wire of a descriptor in non-blocking mode; send is the
-// system call.
-func newPacketWire(c packetConn, send func(fd int, frame []byte) error) (*packetWire, error) {
+// system call, refused hears why it does not take frames.
+func newPacketWire(c packetConn, send func(fd int, frame []byte) error, refused func(error)) (*packetWire, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	w := &packetWire{conn: c, raw: raw}
+	w := &packetWire{conn: c, raw: raw, refused: refused}
 	try := func(fd uintptr) {
 		for {
 			if w.err = send(int(fd), w.frame); w.err != unix.EINTR {
@@ -56,6 +59,16 @@ func newPacketWire(c packetConn, send func(fd int, frame []byte) error) (*packet
 		return w.err != unix.EAGAIN
 	}
 	return w, nil
+}
+
+// refuse counts a frame that was not sent. That the descriptor is closed is no
+// errno, and not told.
+func (w *packetWire) refuse(err error) {
+	w.failed.Add(1)
+	if errno, ok := err.(syscall.Errno); ok && errno != w.told {
+		w.told = errno
+		w.refused(errno)
+	}
 }
 
 // record splits the first frame off.
@@ -76,7 +89,7 @@ func (w *packetWire) trySend(records []byte) int {
 			break
 		}
 		if w.err != nil {
-			w.failed.Add(1)
+			w.refuse(w.err)
 		}
 		rest = next
 	}
@@ -105,8 +118,11 @@ func (w *packetWire) send(records []byte) {
 					continue
 				}
 			}
-			if err != nil || w.err != nil {
-				w.failed.Add(1)
+			if err == nil {
+				err = w.err
+			}
+			if err != nil {
+				w.refuse(err)
 			}
 			break
 		}

@@ -80,6 +80,8 @@ func (g *segment) event(e any) {
 	switch e := e.(type) {
 	case fabric.UplinkUp:
 		g.logger.Info(e.String())
+	case fabric.UplinkRefused: // a peer that is not there yet, as a rule
+		g.logger.Info(e.String())
 	case fabric.UplinkDown:
 		g.logger.Warn(e.String())
 	case fabric.CaptureEnded:
