@@ -31,7 +31,7 @@ func (l *LAN) fromWire(s *steering, f []byte) (copies int) {
 	}
 	l.stats.port.rx.count(f, len(f)+fcsLen)
 	i := frame.Parse(f, s.UDPTunnels...)
-	if i.Type == frame.TypeFlowControl { // ends in the MAC
+	if i.Type == frame.TypeFlowControl && i.Tags == 0 { // ends in the MAC
 		l.stats.pause(f)
 		return 0
 	}

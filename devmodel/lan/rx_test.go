@@ -394,3 +394,29 @@ func BenchmarkReceive(b *testing.B) {
 		r.Receive(f)
 	}
 }
+
+// A frame of flow control ends in the MAC and is counted; in a VLAN it is like
+// any other.
+func TestFlowControl(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header []byte
+		off    uint32 // GLPRT_LXOFFRXC
+		placed int
+	}{
+		{"plain", []byte{0x88, 0x08, 0, 1, 0xff, 0xff}, 1, 0},
+		{"in VLAN 1", []byte{0x81, 0, 0, 1, 0x88, 0x08, 0, 1, 0xff, 0xff}, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newCard(t)
+			r.receiver(2, 8, rxConfig{})
+			f := make([]byte, 60)
+			copy(f, ownMAC)
+			copy(f[12:], c.header)
+			r.Receive(f)
+			if off := r.Read32(0x3802C0); off != c.off || len(r.rxDone) != c.placed {
+				t.Errorf("GLPRT_LXOFFRXC = %d, want %d; %d frames placed, want %d", off, c.off, len(r.rxDone), c.placed)
+			}
+		})
+	}
+}
