@@ -38,13 +38,13 @@ func (d *ddpState) updateBoost(b []byte) (changed bool, err error) {
 			return changed, fmt.Errorf("boost TCAM entry %d of %d", at, boostEntries)
 		}
 		key, inverse := le.Uint16(e[boostPort:]), le.Uint16(e[boostPort+boostInverse:])
-		if was, is := d.tunnels[at], key^inverse == 0xffff; is {
+		if was, had := d.tunnels[at]; key^inverse == 0xffff {
 			if d.tunnels == nil {
 				d.tunnels = make(map[uint16]uint16)
 			}
-			changed = changed || was != key
+			changed = changed || !had || was != key
 			d.tunnels[at] = key
-		} else if was != 0 {
+		} else if had {
 			delete(d.tunnels, at)
 			changed = true
 		}

@@ -48,6 +48,13 @@ func TestTunnelPorts(t *testing.T) {
 	}
 	d.ok(0x0c42, flagRD, params(1), update(boostOf([2]uint16{200, 0}, [2]uint16{202, 0})))
 	ports("two closed", 4789, 6081)
+	zero := boostOf([2]uint16{205, 1})
+	le.PutUint16(zero.data[boostHeader+boostPort:], 0)
+	le.PutUint16(zero.data[boostHeader+boostPort+boostInverse:], 0xffff)
+	d.ok(0x0c42, flagRD, params(1), update(zero))
+	ports("port 0", 0, 4789, 6081)
+	d.ok(0x0c42, flagRD, params(1), update(boostOf([2]uint16{205, 0})))
+	ports("port 0 closed", 4789, 6081)
 	d.fails(rcEINVAL, 0x0c42, flagRD, params(1), update(boostOf([2]uint16{256, 5})))
 	short := boostOf([2]uint16{1, 5})
 	le.PutUint16(short.data, 2)
