@@ -4,8 +4,10 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -19,6 +21,15 @@ import (
 // captureBuffer bounds the bytes that wait for the writer; a frame more may be
 // added. Senders wait when it is full.
 const captureBuffer = 1 << 20
+
+// readerPatience is how long a reader may take nothing while the writer waits
+// for it. It is less than the 5 s after which QEMU gives a device up, whose
+// reset may wait for a sender.
+const readerPatience = 3 * time.Second
+
+// pipePiece is how much is written at a time to what has deadlines: a pipe
+// takes it whole or not at all (PIPE_BUF), so each is a sign of life.
+const pipePiece = 4096
 
 // Directions of a captured frame, as the station sees them.
 const (
@@ -34,10 +45,12 @@ const (
 // It loses nothing: when the writer is slow, senders wait for it. It is as
 // live as the writer: what was captured is written at once when nothing else
 // is being written. After an error it ends, with one CaptureEnded event, and
-// the senders go on.
+// the senders go on. So it does when a writer with deadlines (a pipe, a FIFO)
+// has a reader that is there but takes nothing for 3 s.
 type Capture struct {
-	w    io.Writer
-	done chan struct{} // the writer has ended
+	w        io.Writer
+	patience time.Duration
+	done     chan struct{} // the writer has ended
 
 	mu            sync.Mutex
 	changed       sync.Cond
@@ -53,9 +66,13 @@ type Capture struct {
 }
 
 // NewCapture captures to w. Give it to one switch in its Options, and close it
-// before the switch, whose Close waits for senders.
-func NewCapture(w io.Writer) *Capture {
-	c := &Capture{w: w, done: make(chan struct{})}
+// before the switch, whose Close waits for senders. A w that has a method
+// SetWriteDeadline, as an os.File has, and does not refuse it, as one of a
+// regular file does, is not waited for without end.
+func NewCapture(w io.Writer) *Capture { return newCapture(w, readerPatience) }
+
+func newCapture(w io.Writer, patience time.Duration) *Capture {
+	c := &Capture{w: w, patience: patience, done: make(chan struct{})}
 	c.changed.L = &c.mu
 	go c.run()
 	return c
@@ -150,10 +167,10 @@ func (c *Capture) run() {
 		c.pending, c.work = c.work[:0], c.pending
 		c.changed.Broadcast()
 		c.mu.Unlock()
-		_, err := c.w.Write(c.work)
+		err := c.put(c.work)
 		c.mu.Lock()
 		if err != nil {
-			c.fail(fmt.Errorf("write: %w", err))
+			c.fail(err)
 		}
 	}
 	err, emit := c.err, c.emit
@@ -162,6 +179,35 @@ func (c *Capture) run() {
 		emit(CaptureEnded{err})
 	}
 }
+
+// put writes b, as long as the reader takes some of it now and then.
+func (c *Capture) put(b []byte) error {
+	w, ok := c.w.(interface{ SetWriteDeadline(time.Time) error })
+	for len(b) > 0 {
+		piece := b
+		if ok && w.SetWriteDeadline(time.Now().Add(c.patience)) == nil {
+			piece = b[:min(len(b), pipePiece)]
+		}
+		n, err := c.w.Write(piece)
+		switch late := errors.Is(err, os.ErrDeadlineExceeded); {
+		case late && n == 0:
+			return readerStopped{c.patience}
+		case err != nil && !late:
+			return fmt.Errorf("write: %w", err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// readerStopped is the end of a capture whose reader takes nothing.
+type readerStopped struct{ after time.Duration }
+
+func (e readerStopped) Error() string {
+	return fmt.Sprintf("its reader has not read for %g s", e.after.Seconds())
+}
+
+func (e readerStopped) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // fail ends the capture; run says so.
 func (c *Capture) fail(err error) {

@@ -222,6 +222,76 @@ func TestCaptureStalled(t *testing.T) {
 	r.Close()
 }
 
+// TestCaptureReaderStops: a reader that is there but does not read ends the
+// capture; senders go on.
+func TestCaptureReaderStops(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	e := newEvents()
+	c := newCapture(w, 10*time.Millisecond)
+	s := NewSwitch(Options{Capture: c, Emit: e.emit})
+	defer s.Close()
+	defer c.Close(t.Context()) // wakes the sender of a test that failed
+	k := newSink()
+	p := s.Attach("a", newSink())
+	s.Attach("b", k)
+	const n = 3000 // above what pipe and buffer hold
+	go func() {
+		for i := range n {
+			p.Send(frame(broadcast, mac(0), 1514, uint32(i)))
+		}
+	}()
+	end := want[CaptureEnded](t, e)
+	check(t, "event", end.String(), "capture ended: its reader has not read for 0.01 s")
+	if !errors.Is(end.Err, os.ErrDeadlineExceeded) {
+		t.Errorf("ended with %v", end.Err)
+	}
+	k.wait(t, n)
+	check(t, "events after the end", len(e.c), 0)
+}
+
+// hesitant is a pipe whose reader takes a little of each piece, late.
+type hesitant struct {
+	bytes.Buffer
+	deadlines int
+}
+
+func (h *hesitant) SetWriteDeadline(time.Time) error {
+	h.deadlines++
+	return nil
+}
+
+func (h *hesitant) Write(b []byte) (int, error) {
+	if len(b) == 1 {
+		return h.Buffer.Write(b)
+	}
+	n, _ := h.Buffer.Write(b[:len(b)/2])
+	return n, os.ErrDeadlineExceeded
+}
+
+// TestCaptureReaderSlow: a reader that takes something in time gets
+// everything, and has its time anew for each piece.
+func TestCaptureReaderSlow(t *testing.T) {
+	h := &hesitant{}
+	c := NewCapture(h)
+	s := NewSwitch(Options{Capture: c})
+	defer s.Close()
+	p := s.Attach("a", newSink())
+	big := frame(mac(1), mac(0), MaxFrame, 4)
+	p.Send(big)
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pieces := MaxFrame / pipePiece; h.deadlines < pieces {
+		t.Errorf("%d deadlines for %d pieces", h.deadlines, pieces)
+	}
+	same(t, "frame", readBack(t, h, 1)[0].Frame, big)
+}
+
 func TestCaptureDiskFull(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

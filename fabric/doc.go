@@ -25,5 +25,7 @@
 //     the world behind it.
 //   - The switch knows no spanning tree: two uplinks to the same segment are a
 //     loop, as two cables are.
-//   - A capture never loses a frame: when its reader is slow, senders wait.
+//   - A capture never loses a frame: when its reader is slow, senders wait. A
+//     reader that takes nothing for 3 s while it is waited for ends it, as a
+//     sender that waits may hold up a card's reset.
 package fabric

@@ -4,6 +4,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -26,7 +27,7 @@ type Network struct {
 	Uplinks []fabric.UplinkSpec
 	Impair  []fabric.Impairment
 	// Capture gets every frame of every port as pcapng, without loss: a writer
-	// that is slow slows the network down. nil for none.
+	// that is slow slows the network down (see fabric.NewCapture). nil for none.
 	Capture io.Writer
 }
 
@@ -97,7 +98,8 @@ func (g *segment) endCapture() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), captureEnd)
 	defer cancel()
-	if err := g.capture.Close(ctx); err != nil {
+	// What ended it earlier has been told then.
+	if err := g.capture.Close(ctx); errors.Is(err, context.DeadlineExceeded) {
 		g.logger.Error("capture", "error", err)
 	}
 }

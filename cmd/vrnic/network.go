@@ -30,7 +30,8 @@ dgram and stream), or tap:NAME`)
 duplicate=1%,corrupt=1%,rate=100mbit,seed=1 and where: port=card0 or
 uplink0 (default all), dir=tx, rx or both (default tx: from the station);
 of several for one direction of a port the last counts`)
-	f.StringVar(&n.pcap, "pcap", "", "capture every port to a pcapng file, a FIFO once it has a reader, or - for stdout; who reads sets the pace")
+	f.StringVar(&n.pcap, "pcap", "", `capture every port to a pcapng file, a FIFO once it has a reader, or - for stdout;
+who reads sets the pace, and ends the capture by not reading for 3 s`)
 }
 
 // stdout is the file name that stands for standard output.
@@ -58,7 +59,7 @@ func (n *network) parse(ctx context.Context) (out serve.Network, done func(), er
 	case stdout:
 		// A reader that has had enough ends the capture, not the network.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-		out.Capture = os.Stdout
+		out.Capture = withDeadlines(os.Stdout)
 		return out, func() {}, nil
 	}
 	f, err := create(ctx, n.pcap)
