@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
 )
 
 // Uplink joins a switch to a peer outside the process. It is the station of a
@@ -29,6 +31,9 @@ type Uplink struct {
 	port *Port
 	emit func(any)
 	addr net.Addr
+
+	clock engine.Clock
+	pause func(context.Context, time.Duration)
 
 	out      outbox
 	failed   func() uint64
@@ -63,7 +68,7 @@ func (s *Switch) OpenUplink(name string, spec UplinkSpec) (*Uplink, error) {
 	if name == "" {
 		name = spec.String()
 	}
-	u := &Uplink{name: name, spec: spec, emit: s.emit, failed: func() uint64 { return 0 }}
+	u := &Uplink{name: name, spec: spec, emit: s.emit, clock: s.clock, pause: pause, failed: func() uint64 { return 0 }}
 	u.out.changed.L = &u.out.mu
 	ctx, cancel := context.WithCancel(context.Background())
 	u.cancel = cancel
@@ -219,7 +224,7 @@ func (u *Uplink) accept(ctx context.Context, l net.Listener) {
 		if err != nil {
 			if ctx.Err() == nil {
 				u.down(err)
-				pause(ctx, redialFirst) // out of descriptors, or the like
+				u.pause(ctx, redialFirst) // out of descriptors, or the like
 			}
 			continue
 		}
@@ -227,7 +232,8 @@ func (u *Uplink) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// dial connects to a server whenever it is there.
+// dial connects to a server whenever it is there. One that hangs up at once is
+// as little hammered as one that is not there.
 func (u *Uplink) dial(ctx context.Context) {
 	d := net.Dialer{Timeout: dialTimeout}
 	network := "tcp"
@@ -237,37 +243,40 @@ func (u *Uplink) dial(ctx context.Context) {
 	wait := redialFirst
 	for ctx.Err() == nil {
 		c, err := d.DialContext(ctx, network, u.spec.Local)
-		if err != nil {
-			if ctx.Err() == nil {
-				u.down(err)
-			}
-			pause(ctx, wait)
-			wait = min(2*wait, redialMost)
-			continue
+		if err == nil && u.serve(ctx, c) {
+			wait = redialFirst
+		} else if err != nil && ctx.Err() == nil {
+			u.down(err)
 		}
-		u.serve(ctx, c)
-		wait = redialFirst
-		pause(ctx, wait) // a server that hangs up at once is not hammered
+		u.pause(ctx, wait)
+		wait = min(2*wait, redialMost)
 	}
 }
 
-// serve exchanges frames with one peer until it leaves.
-func (u *Uplink) serve(ctx context.Context, c net.Conn) {
+// serve exchanges frames with one peer until it leaves, and tells whether that
+// was of use: the peer sent a frame, or stayed longer than the longest pause
+// between two attempts.
+func (u *Uplink) serve(ctx context.Context, c net.Conn) (useful bool) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	w, err := newStreamWire(c)
 	if err != nil {
 		u.down(err)
-		return
+		return false
 	}
+	began := u.clock.Now()
 	u.connects.Add(1)
 	u.out.connect(w)
 	u.up()
-	err = w.receive(u.port.Send)
+	err = w.receive(func(frame []byte) {
+		useful = true
+		u.port.Send(frame)
+	})
 	u.out.connect(nil)
 	if ctx.Err() == nil {
 		u.down(err)
 	}
+	return useful || u.clock.Now()-began > redialMost
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,13 +11,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
 )
 
 func TestParseUplink(t *testing.T) {
@@ -444,6 +449,65 @@ func TestReconnect(t *testing.T) {
 		check(t, "link", n.uplink.Port().Link(), false)
 		n.port.Send(frame(mac(1), mac(0), 60, 99))
 	}
+}
+
+// TestRedialPauses: a server that hangs up at once is asked less and less
+// often; one that sent a frame, or stayed for a while, soon again.
+func TestRedialPauses(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	clock := &engine.ManualClock{}
+	s := NewSwitch(Options{Clock: clock})
+	defer s.Close()
+	pauses := make(chan time.Duration)
+	u := &Uplink{spec: UplinkSpec{Kind: KindTCP, Local: l.Addr().String()}, emit: func(any) {}, clock: clock,
+		port: s.attach("uplink0", newSink(), false),
+		pause: func(ctx context.Context, d time.Duration) {
+			select {
+			case pauses <- d:
+			case <-ctx.Done():
+			}
+		}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { u.dial(ctx) })
+	next := func(meanwhile func(net.Conn)) time.Duration {
+		t.Helper()
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		meanwhile(c)
+		c.Close()
+		select {
+		case d := <-pauses:
+			return d / time.Millisecond
+		case <-time.After(20 * time.Second):
+			t.Fatal("the uplink does not notice the end")
+			return 0
+		}
+	}
+	nothing := func(net.Conn) {}
+	for _, ms := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
+		check(t, "pause in ms", next(nothing), ms)
+	}
+	check(t, "pause in ms after a frame", next(func(c net.Conn) {
+		c.Write(appendRecord(nil, frame(mac(0), mac(1), 60, 1)))
+	}), 50)
+	check(t, "pause in ms", next(nothing), 100)
+	connected := u.connects.Load()
+	check(t, "pause in ms after a while", next(func(net.Conn) {
+		for u.connects.Load() == connected { // it has noted the time when it began
+			runtime.Gosched()
+		}
+		clock.Advance(redialMost + 1)
+	}), 50)
+	check(t, "pause in ms", next(nothing), 100)
 }
 
 // TestSocketFiles: what a dead process left is replaced; what lives, or is no
