@@ -71,10 +71,29 @@ type Capture struct {
 // regular file does, is not waited for without end.
 func NewCapture(w io.Writer) *Capture { return newCapture(w, readerPatience) }
 
-func newCapture(w io.Writer, patience time.Duration) *Capture {
-	c := &Capture{w: w, patience: patience, done: make(chan struct{})}
+// NewLateCapture is NewCapture without the writer, which Start brings. Until
+// then frames wait as for one that is slow.
+func NewLateCapture() *Capture {
+	c := &Capture{patience: readerPatience, done: make(chan struct{})}
 	c.changed.L = &c.mu
+	return c
+}
+
+// Start begins to write what was captured and will be. It is called once.
+func (c *Capture) Start(w io.Writer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.w = w
 	go c.run()
+}
+
+func newCapture(w io.Writer, patience time.Duration) *Capture {
+	c := NewLateCapture()
+	c.patience = patience
+	c.Start(w)
 	return c
 }
 
@@ -230,6 +249,9 @@ func (c *Capture) Frames() uint64 {
 // returns the error that ended the capture earlier. The writer remains open.
 func (c *Capture) Close(ctx context.Context) error {
 	c.mu.Lock()
+	if c.w == nil && !c.closed {
+		close(c.done) // nobody writes
+	}
 	c.closed = true
 	c.changed.Broadcast()
 	c.mu.Unlock()

@@ -222,6 +222,40 @@ func TestCaptureStalled(t *testing.T) {
 	r.Close()
 }
 
+// TestCaptureLate: what comes before the writer is not lost; without one,
+// Close has nothing to wait for and wakes who waits.
+func TestCaptureLate(t *testing.T) {
+	c := NewLateCapture()
+	s := NewSwitch(Options{Capture: c})
+	defer s.Close()
+	p := s.Attach("a", newSink())
+	early := frame(mac(1), mac(0), 60, 1)
+	p.Send(early)
+	var file bytes.Buffer
+	c.Start(&file)
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "frame", readBack(t, &file, -1)[0].Frame, early)
+
+	never := NewLateCapture()
+	full := NewSwitch(Options{Capture: never})
+	defer full.Close()
+	q := full.Attach("a", newSink())
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for i := range 3000 {
+			q.Send(frame(mac(1), mac(0), 1514, uint32(i)))
+		}
+	})
+	for range 2 {
+		if err := never.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	sender.Wait()
+}
+
 // TestCaptureReaderStops: a reader that is there but does not read ends the
 // capture; senders go on.
 func TestCaptureReaderStops(t *testing.T) {

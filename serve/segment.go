@@ -26,9 +26,11 @@ import (
 type Network struct {
 	Uplinks []fabric.UplinkSpec
 	Impair  []fabric.Impairment
-	// Capture gets every frame of every port as pcapng, without loss: a writer
-	// that is slow slows the network down (see fabric.NewCapture). nil for none.
-	Capture io.Writer
+	// Capture opens what gets every frame of every port as pcapng, without loss:
+	// a writer that is slow slows the network down (see fabric.NewCapture). It is
+	// called when everything else is there, so that a start that fails leaves an
+	// older capture alone. nil for none.
+	Capture func(context.Context) (io.Writer, error)
 }
 
 // segment is the switch with what runs it: the engine and the grace domain that
@@ -59,7 +61,7 @@ func newSegment(n Network, cards int, logger hclog.Logger) (*segment, error) {
 	g := &segment{engine: engine.New(engine.Config{}), logger: logger}
 	o := fabric.Options{Clock: g.engine.Clock(), Emit: g.event, Impair: n.Impair}
 	if n.Capture != nil {
-		g.capture = fabric.NewCapture(n.Capture)
+		g.capture = fabric.NewLateCapture()
 		o.Capture = g.capture
 	}
 	g.sw = fabric.NewSwitch(o)

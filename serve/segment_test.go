@@ -4,6 +4,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -41,6 +42,10 @@ func impairment(t *testing.T, text string) fabric.Impairment {
 	return r
 }
 
+func captureTo(w io.Writer) func(context.Context) (io.Writer, error) {
+	return func(context.Context) (io.Writer, error) { return w, nil }
+}
+
 // A frame from one uplink reaches the other, and the capture has it once at
 // every port that it passed, the cards' included.
 func TestSegment(t *testing.T) {
@@ -49,7 +54,7 @@ func TestSegment(t *testing.T) {
 	var captured bytes.Buffer
 	h, err := Start(t.Context(), Options{Sockets: []string{at("a"), at("b")}, Network: Network{
 		Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+at("l0")+","+at("r0")), uplink(t, "dgram:"+at("l1")+","+at("r1"))},
-		Capture: &captured,
+		Capture: captureTo(&captured),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +139,10 @@ func TestNetworkErrors(t *testing.T) {
 		{Network{Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+dir+"/no/l,"+dir+"/no/r")}}, "uplink dgram:"},
 		{Network{Uplinks: []fabric.UplinkSpec{uplink(t, "tcp:256.0.0.1:1,server")}}, "uplink tcp:"},
 	} {
+		tc.network.Capture = func(context.Context) (io.Writer, error) {
+			t.Error("the capture was opened")
+			return io.Discard, nil
+		}
 		h, err := Start(t.Context(), Options{Sockets: []string{socket}, Network: tc.network})
 		if err == nil {
 			h.Close()
@@ -144,6 +153,20 @@ func TestNetworkErrors(t *testing.T) {
 		if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", socket, err)
 		}
+	}
+}
+
+// A capture that cannot be opened is an error, and leaves nothing behind, either.
+func TestCaptureNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Sockets: []string{filepath.Join(dir, "s")}, Control: filepath.Join(dir, "c")}
+	full := errors.New("no more captures")
+	o.Network.Capture = func(context.Context) (io.Writer, error) { return nil, full }
+	if _, err := Start(t.Context(), o); !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
 	}
 }
 
@@ -159,7 +182,7 @@ func TestCaptureNobodyTakes(t *testing.T) {
 	defer close(reader)
 	local, remote := filepath.Join(dir, "l"), filepath.Join(dir, "r")
 	h, err := Start(t.Context(), Options{Sockets: []string{filepath.Join(dir, "s")}, Network: Network{
-		Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+local+","+remote)}, Capture: reader}})
+		Uplinks: []fabric.UplinkSpec{uplink(t, "dgram:"+local+","+remote)}, Capture: captureTo(reader)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,16 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 		h.Close()
 		return nil, err
 	}
+	begin := make(chan struct{}) // closed when nothing can fail any more
+	start := func(serve func()) {
+		h.wg.Go(func() {
+			select {
+			case <-begin:
+			case <-ctx.Done(): // serve ends at once
+			}
+			serve()
+		})
+	}
 	for i, path := range o.Sockets {
 		logger := o.Logger
 		if len(o.Sockets) > 1 {
@@ -95,27 +105,29 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
 		h.cards = append(h.cards, card)
 		srv := vfiouser.NewServer(card.dev, layout(), vfiouser.Options{Logger: logger})
-		h.wg.Add(1)
-		go func() {
-			defer h.wg.Done()
+		start(func() {
 			defer card.close()
 			defer l.Close()
 			if err := srv.Serve(ctx, l.UnixListener); err != nil {
 				h.errs <- fmt.Errorf("serve %s: %w", path, err)
 			}
-		}()
+		})
 	}
 	if o.Control != "" {
 		l, err := vfiouser.Listen(o.Control)
 		if err != nil {
 			return fail(fmt.Errorf("control socket %s: %w", o.Control, err))
 		}
-		h.wg.Add(1)
-		go func() {
-			defer h.wg.Done()
-			h.serveControl(ctx, l, o.Logger)
-		}()
+		start(func() { h.serveControl(ctx, l, o.Logger) })
 	}
+	if o.Network.Capture != nil {
+		w, err := o.Network.Capture(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		segment.capture.Start(w)
+	}
+	close(begin)
 	go h.end(ctx)
 	return h, nil
 }

@@ -4,12 +4,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/vrnic/vrnic/fabric"
 	"github.com/vrnic/vrnic/serve"
@@ -37,37 +42,61 @@ who reads sets the pace, and ends the capture by not reading for 3 s`)
 // stdout is the file name that stands for standard output.
 const stdout = "-"
 
-// parse checks the flags and opens the capture; done is to be called at the end.
-func (n *network) parse(ctx context.Context) (out serve.Network, done func(), err error) {
+// parse checks the flags.
+func (n *network) parse() (out serve.Network, err error) {
 	for _, s := range n.uplinks {
 		u, err := fabric.ParseUplink(s)
 		if err != nil {
-			return out, nil, fmt.Errorf("--uplink: %w", err)
+			return out, fmt.Errorf("--uplink: %w", err)
 		}
 		out.Uplinks = append(out.Uplinks, u)
 	}
 	for _, s := range n.impair {
 		r, err := fabric.ParseImpair(s)
 		if err != nil {
-			return out, nil, fmt.Errorf("--impair: %w", err)
+			return out, fmt.Errorf("--impair: %w", err)
 		}
 		out.Impair = append(out.Impair, r)
 	}
 	switch n.pcap {
 	case "":
-		return out, func() {}, nil
 	case stdout:
-		// A reader that has had enough ends the capture, not the network.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-		out.Capture = withDeadlines(os.Stdout)
-		return out, func() {}, nil
+		out.Capture = func(context.Context) (io.Writer, error) {
+			// A reader that has had enough ends the capture, not the network.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+			return withDeadlines(os.Stdout), nil
+		}
+	default:
+		if err := mayWrite(n.pcap); err != nil {
+			return out, fmt.Errorf("--pcap: %w", err)
+		}
+		out.Capture = func(ctx context.Context) (io.Writer, error) {
+			f, err := create(ctx, n.pcap)
+			if err != nil {
+				return nil, fmt.Errorf("--pcap: %w", err)
+			}
+			return f, nil // open until the process ends
+		}
 	}
-	f, err := create(ctx, n.pcap)
-	if err != nil {
-		return out, nil, fmt.Errorf("--pcap: %w", err)
+	return out, nil
+}
+
+// mayWrite tells early what would keep create from opening a file, without
+// making it or taking away what is in it.
+func mayWrite(name string) error {
+	what, mode := name, uint32(unix.W_OK)
+	switch info, err := os.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		what, mode = filepath.Dir(name), unix.W_OK|unix.X_OK
+	case err != nil:
+		return err
+	case info.IsDir():
+		return &fs.PathError{Op: "open", Path: name, Err: unix.EISDIR}
 	}
-	out.Capture = f
-	return out, func() { f.Close() }, nil
+	if err := unix.Access(what, mode); err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return nil
 }
 
 // create opens a file for writing only: a FIFO that is open for reading here as

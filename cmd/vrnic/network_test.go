@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,23 +24,30 @@ func TestCaptureToFIFO(t *testing.T) {
 	nobody, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := network{pcap: path}
-	if _, _, err := n.parse(nobody); !errors.Is(err, context.Canceled) {
+	out, err := n.parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Capture(nobody); !errors.Is(err, context.Canceled) {
 		t.Errorf("without a reader, and ended: %v", err)
 	}
 	reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, done, err := n.parse(t.Context())
+	w, err := out.Capture(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer done()
-	if _, err := out.Capture.Write([]byte("frame")); err != nil {
+	defer w.(*os.File).Close()
+	if err := w.(*os.File).SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+		t.Errorf("a reader that stops is waited for without end: %v", err)
+	}
+	if _, err := w.Write([]byte("frame")); err != nil {
 		t.Error(err)
 	}
 	reader.Close()
-	if _, err := out.Capture.Write([]byte("frame")); !errors.Is(err, syscall.EPIPE) {
+	if _, err := w.Write([]byte("frame")); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("the reader is gone: %v", err)
 	}
 }

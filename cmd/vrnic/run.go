@@ -90,11 +90,10 @@ takes for "skip this one".`,
 			if r.network.pcap == stdout {
 				return errors.New("--pcap -: stdout is CMD's; name a file or a FIFO")
 			}
-			segment, done, err := r.network.parse(cmd.Context())
+			segment, err := r.network.parse()
 			if err != nil {
 				return err
 			}
-			defer done()
 			status, err := r.run(cmd.Context(), g, logger, c, segment)
 			if err != nil {
 				return exitStatus{status, err}

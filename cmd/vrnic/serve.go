@@ -39,11 +39,9 @@ uplink0, uplink1, … in that of --uplink.`,
 				return err
 			}
 			o.Logger = logger
-			var done func()
-			if o.Network, done, err = n.parse(cmd.Context()); err != nil {
+			if o.Network, err = n.parse(); err != nil {
 				return err
 			}
-			defer done()
 			h, err := startCards(cmd.Context(), o)
 			if err != nil {
 				return exitStatus{1, err}
