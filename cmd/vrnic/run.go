@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,6 +30,10 @@ type runFlags struct {
 	guests      int
 	peer        string
 	network     network
+	mac         string
+	macs        [][6]byte // of the cards
+	address     string
+	addresses   [][]netip.Prefix // of the guests
 	cpus        int
 	memory      string
 	mtu         int
@@ -57,12 +62,12 @@ root and ends with CMD's exit status. CMD's stdout and stderr are passed through
 byte by byte, stdin is forwarded. Without CMD: a shell.
 
 With --guests 2 there is a second guest, like the first, on the same Ethernet
-switch. Each knows the other as peer, has 192.168.77.1 or .2 and fd77::1 or ::2,
-and the name means the IPv4 address unless a program asks for IPv6. The second
-guest runs --peer's CMD (by sh -c), its output goes to stderr with "peer: " before
-each line. The first CMD starts when the peer's first listens (TCP, UDP or RDMA-CM)
-or has ended, or after 10 s. When it has ended, the peer's has 3 s to end, too, then
-it gets SIGTERM, and 2 s later SIGKILL.
+switch. Each knows the other as peer, has 192.168.77.1 or .2 and fd77::1 or ::2
+(unless --address says others), and the name means the IPv4 address unless a program
+asks for IPv6. The second guest runs --peer's CMD (by sh -c), its output goes to
+stderr with "peer: " before each line. The first CMD starts when the peer's first
+listens (TCP, UDP or RDMA-CM) or has ended, or after 10 s. When it has ended, the
+peer's has 3 s to end, too, then it gets SIGTERM, and 2 s later SIGKILL.
 
 Exit status: CMD's own (128+n if signal n killed it), or if that is 0 and the peer's
 CMD failed before it was told to end, the peer's; 124 when --timeout ended CMD; 125
@@ -111,6 +116,9 @@ takes for "skip this one".`,
 	f.StringVar(&r.peer, "peer", "", "the second guest's command, for sh -c")
 	f.IntVar(&r.cpus, "cpus", launch.DefaultCPUs, "virtual CPUs")
 	f.StringVar(&r.memory, "memory", "1G", "guest memory, with suffix M or G")
+	f.StringVar(&r.mac, "mac", defaultMAC, "MAC address of the first card; the second has the next")
+	f.StringVar(&r.address, "address", defaultAddress, `IPv4 address and prefix length of the first guest; the second has the next.
+The IPv6 address ends in the same byte: fd77::N/64`)
 	f.IntVar(&r.mtu, "mtu", 0, "MTU of every card's netdev (0: the driver's)")
 	f.BoolVar(&r.iommu, "iommu", false, "put the card behind an IOMMU (VT-d): a page that the driver has not mapped, or no longer, is out of reach")
 	f.StringVar(&r.accel, "accel", "auto", "auto, kvm or tcg")
@@ -161,10 +169,9 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	defer os.RemoveAll(dir)
-	o := serve.Options{Control: r.control, Network: segment}
+	o := serve.Options{Control: r.control, Network: segment, MACs: r.macs}
 	for i := range r.guests {
 		o.Sockets = append(o.Sockets, filepath.Join(dir, fmt.Sprintf("card%d", i)))
-		o.MACs = append(o.MACs, cardMAC(i))
 	}
 	// CMD's stderr is the user's: a card that works says nothing there.
 	cards, err := g.loggerAt("warn")
@@ -206,6 +213,12 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	}
 	if r.guests != 1 && r.guests != 2 {
 		return c, fmt.Errorf("--guests %d: want 1 or 2", r.guests)
+	}
+	if r.macs, err = countMACs(r.mac, r.guests); err != nil {
+		return c, err
+	}
+	if r.addresses, err = countAddresses(r.address, r.guests); err != nil {
+		return c, err
 	}
 	if r.peer != "" && r.guests != 2 {
 		return c, errors.New("--peer needs --guests 2")

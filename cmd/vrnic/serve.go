@@ -18,6 +18,7 @@ import (
 func newServe(g *global) *cobra.Command {
 	var o serve.Options
 	var n network
+	var mac string
 	cmd := &cobra.Command{
 		Use:   "serve --socket PATH [--socket PATH2 …]",
 		Short: "Serve cards to a QEMU of your own",
@@ -41,6 +42,11 @@ uplink0, uplink1, … in that of --uplink.`,
 			o.Logger = logger
 			if o.Network, err = n.parse(); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("mac") {
+				if o.MACs, err = countMACs(mac, len(o.Sockets)); err != nil {
+					return err
+				}
 			}
 			h, err := startCards(cmd.Context(), o)
 			if err != nil {
@@ -69,6 +75,7 @@ uplink0, uplink1, … in that of --uplink.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Sockets, "socket", nil, "path of a vfio-user socket to listen on; one card each")
 	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
+	f.StringVar(&mac, "mac", "", "MAC address of the first card; further ones count up (default: made from the sockets' paths)")
 	n.flags(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
 	return cmd
