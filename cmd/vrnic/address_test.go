@@ -79,7 +79,7 @@ func checkCounted(t *testing.T, first, got, want string, err error, fail string)
 
 // Each guest has its own of the addresses, and knows the other's.
 func TestGuestAddresses(t *testing.T) {
-	r := &runFlags{guests: 2, memory: "1G", mac: "02:00:00:00:01:ff", address: "10.1.2.3/16"}
+	r := &runFlags{guests: 2, cpus: 1, memory: "1G", mac: "02:00:00:00:01:ff", address: "10.1.2.3/16"}
 	c, err := r.config([]string{"true"})
 	if err != nil {
 		t.Fatal(err)

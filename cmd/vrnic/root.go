@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -33,6 +34,7 @@ the stock Linux ice and irdma drivers and rdma-core run on it inside QEMU.
 
   vrnic run -- ibv_devinfo     boot a guest with a card and run a command in it
   vrnic serve --socket S       serve a card to a QEMU of your own`,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -41,6 +43,21 @@ the stock Linux ice and irdma drivers and rdma-core run on it inside QEMU.
 	f.StringVar(&g.logFormat, "log-format", "text", "format of diagnostics: text or json")
 	root.AddCommand(newServe(g), newRun(g), newImage(g), newExplain(), newCtl())
 	return root
+}
+
+// version names the build: the module's version, or the commit it was made of.
+func version() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := b.Main.Version
+	for _, s := range b.Settings {
+		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
+			v = s.Value
+		}
+	}
+	return v + " " + b.GoVersion
 }
 
 // logger makes the diagnostics logger, on stderr.

@@ -226,6 +226,9 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	if r.timeout < 0 || r.bootTimeout < 0 {
 		return c, errors.New("--timeout and --boot-timeout cannot be negative")
 	}
+	if r.cpus < 1 {
+		return c, fmt.Errorf("--cpus %d: want at least 1", r.cpus)
+	}
 	if r.mtu != 0 && (r.mtu < minMTU || r.mtu > maxMTU) {
 		return c, fmt.Errorf("--mtu %d: want %d to %d", r.mtu, minMTU, maxMTU)
 	}
