@@ -40,8 +40,11 @@ type Rule struct {
 	Grade   Grade
 	Meaning string // what the driver did
 	Device  string // what the device did about it
-	Driver  string // the driver function that does it right
-	Gap     bool   // the model's fault, not the driver's: always reported
+	// Hardware is what an E810 does, as drivers tell; "inferred" where they
+	// do not.
+	Hardware string
+	Driver   string // the driver function that does it right
+	Gap      bool   // the model's fault, not the driver's: always reported
 	// match tells whether an event breaks the rule, and the object it is
 	// about, which findings are counted by.
 	match func(event any) (object string, broken bool)

@@ -54,7 +54,7 @@ func TestFindingsAreBounded(t *testing.T) {
 func TestCatalogueIsComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range Rules() {
-		if r.ID == "" || r.Meaning == "" || r.Device == "" || r.Driver == "" || r.match == nil {
+		if r.ID == "" || r.Meaning == "" || r.Device == "" || r.Hardware == "" || r.Driver == "" || r.match == nil {
 			t.Errorf("rule %q has an empty column", r.ID)
 		}
 		if seen[r.ID] {

@@ -13,14 +13,17 @@ import (
 // QP's own STags come from drivers.
 var mrRules = append(stagRules(),
 	Rule{ID: "pble-range", Grade: Error, Meaning: "a page list reaches beyond the committed PBLEs",
-		Device: "failed the registration or the access", Driver: "pble.c:irdma_get_pble",
-		match: on(func(e mr.PBLERange) string { return stag(e.STag) })},
+		Device: "failed the registration or the access", Hardware: "fails the command or the access; which is inferred",
+		Driver: "pble.c:irdma_get_pble",
+		match:  on(func(e mr.PBLERange) string { return stag(e.STag) })},
 	Rule{ID: "pble-unmapped", Grade: Error, Meaning: "a PBLE of a valid STag has no memory",
-		Device: "failed the access", Driver: "pble.c:add_pble_prm",
-		match: on(func(e mr.PBLEUnmapped) string { return stag(e.STag) })},
+		Device: "failed the access", Hardware: "raises HMC_ERR and stops the QP with an asynchronous event (inferred)",
+		Driver: "pble.c:add_pble_prm",
+		match:  on(func(e mr.PBLEUnmapped) string { return stag(e.STag) })},
 	Rule{ID: "pble-misaligned", Grade: Error, Meaning: "a PBLE is no multiple of its region's page size",
-		Device: "cleared the low bits", Driver: "verbs.c:irdma_copy_user_pgaddrs",
-		match: on(func(e mr.PBLEMisaligned) string { return stag(e.STag) })},
+		Device: "cleared the low bits", Hardware: "inferred: clears or adds the low bits; the data goes to another place of memory",
+		Driver: "verbs.c:irdma_copy_user_pgaddrs",
+		match:  on(func(e mr.PBLEMisaligned) string { return stag(e.STag) })},
 )
 
 func stag(s uint32) string { return fmt.Sprintf("STag %#08x", s) }
@@ -47,7 +50,8 @@ func stagRules() []Rule {
 			use(func(e mr.STagZero) mr.Use { return e.Use })},
 	} {
 		for _, own := range []bool{true, false} {
-			row := Rule{ID: r.id, Grade: Error, Meaning: r.meaning, Device: "refused the access with an error completion", Driver: r.driver}
+			row := Rule{ID: r.id, Grade: Error, Meaning: r.meaning, Device: "refused the access with an error completion",
+				Hardware: "stops the QP with an asynchronous event, completes the request in error or answers a NAK", Driver: r.driver}
 			if !own {
 				row.ID, row.Grade, row.Meaning, row.Driver = r.id+"-app", Note, r.meaning+", by an application or a peer", "-"
 			}

@@ -35,7 +35,7 @@ func (b *buffers) get() *[8 * batch]byte {
 // treated as by Resolve; other errors are those of guest memory.
 func (h *Cache) PBLEs(index uint32, dst []uint64) (int, error) {
 	n, w, f, err := h.pbles(index, dst, true)
-	if f != faultNone || w.Stale {
+	if f != FaultNone || w.Stale {
 		if err := h.report(&w, f); err != nil {
 			return 0, err
 		}
@@ -47,7 +47,7 @@ func (h *Cache) PBLEs(index uint32, dst []uint64) (int, error) {
 // recorded or raised.
 func (h *Cache) ExplainPBLEs(index uint32, dst []uint64) (int, Walk, error) {
 	n, w, f, err := h.pbles(index, dst, false)
-	if f != faultNone {
+	if f != FaultNone {
 		err = failed(&w, f)
 	}
 	return n, w, err
@@ -55,11 +55,11 @@ func (h *Cache) ExplainPBLEs(index uint32, dst []uint64) (int, Walk, error) {
 
 // pbles keeps mu until the entries are read: who waited for it to change a
 // segment may then give the old memory away.
-func (h *Cache) pbles(index uint32, dst []uint64, keep bool) (int, Walk, fault, error) {
+func (h *Cache) pbles(index uint32, dst []uint64, keep bool) (int, Walk, Fault, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	w, f := h.walk(PBLE, index, keep)
-	if f != faultNone || len(dst) == 0 {
+	if f != FaultNone || len(dst) == 0 {
 		return 0, w, f, nil
 	}
 	n := min(uint64(len(dst)), batch, (pageMask+1-w.FPM&pageMask)/8, uint64(h.layout[PBLE].count-index))

@@ -10,19 +10,20 @@ import (
 // ErrAccess is what every failed walk wraps.
 var ErrAccess = errors.New("HMC access failed")
 
-// fault says at which step a walk failed. The numbers go to
+// Fault says at which step a walk failed. The numbers go to
 // PFHMC_ERRORINFO.HMC_ERROR_TYPE and are this model's own.
-type fault uint8
+type Fault uint8
 
+// Faults, in the order in which a walk can meet them.
 const (
-	faultNone fault = iota
-	faultIndex
-	faultSD
-	faultPD
-	faultRead
+	FaultNone Fault = iota
+	FaultIndex
+	FaultSD
+	FaultPD
+	FaultRead
 )
 
-func (f fault) String() string {
+func (f Fault) String() string {
 	return [...]string{"no error", "object index beyond the committed count", "segment descriptor not valid",
 		"page descriptor not valid", "page descriptor unreadable"}[f]
 }
@@ -62,22 +63,22 @@ func (w Walk) String() string {
 
 // walk translates. keep says whether the device itself uses the result: then
 // a page descriptor read is kept. The caller holds mu, shared at least.
-func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, fault) {
+func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, Fault) {
 	w := Walk{Object: o, Index: index}
 	e := h.layout[o]
 	if index >= e.count {
-		return w, faultIndex
+		return w, FaultIndex
 	}
 	w.FPM = e.base + uint64(index)<<e.log2
 	w.SD = uint32(w.FPM >> segmentShift)
 	s := h.sds[w.SD]
 	if s == nil {
-		return w, faultSD
+		return w, FaultSD
 	}
 	w.Direct, w.SDAddr = s.direct, s.addr
 	if s.direct {
 		w.Address = s.addr + w.FPM&(1<<segmentShift-1)
-		return w, faultNone
+		return w, FaultNone
 	}
 	w.PD = uint32(w.FPM>>12) & (pdsPerSegment - 1)
 	w.PDAt = s.addr + 8*uint64(w.PD)
@@ -91,32 +92,32 @@ func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, fault) {
 	} else {
 		w.PDEntry, w.PDNow = inMemory, inMemory
 		if err != nil {
-			return w, faultRead
+			return w, FaultRead
 		}
 		if inMemory&pdValid == 0 {
-			return w, faultPD
+			return w, FaultPD
 		}
 	}
 	w.Address = w.PDEntry&^pageMask + w.FPM&pageMask
-	return w, faultNone
+	return w, FaultNone
 }
 
 // report tells of a walk of the device itself what is wrong with it: a
 // failure is recorded in PFHMC_ERRORINFO and ERRORDATA and raises HMC_ERR.
-func (h *Cache) report(w *Walk, f fault) error {
+func (h *Cache) report(w *Walk, f Fault) error {
 	if w.Stale {
 		h.emit(StalePD{SD: w.SD, PD: w.PD, Kept: w.PDEntry, Memory: w.PDNow, Object: w.Object, Index: w.Index})
 	}
-	if f == faultNone {
+	if f == FaultNone {
 		return nil
 	}
-	h.emit(AccessFailed{Walk: *w, Why: f.String()})
+	h.emit(AccessFailed{Walk: *w, Fault: f})
 	h.record(w, f)
 	return failed(w, f)
 }
 
 // record leaves a failure to the driver, before a reset clears it or not at all.
-func (h *Cache) record(w *Walk, f fault) {
+func (h *Cache) record(w *Walk, f Fault) {
 	h.mu.RLock() // Reset waits for it
 	defer h.mu.RUnlock()
 	if h.late() {
@@ -126,9 +127,9 @@ func (h *Cache) record(w *Walk, f fault) {
 		h.errInfo.Set(0, 1<<31|uint32(w.Object)<<16|uint32(f)<<8|uint32(h.pf)&0x1F)
 		data := w.Index
 		switch f {
-		case faultSD:
+		case FaultSD:
 			data = w.SD
-		case faultPD, faultRead:
+		case FaultPD, FaultRead:
 			data = w.SD<<9 | w.PD
 		}
 		h.errData.Set(0, data&(1<<30-1))
@@ -137,7 +138,7 @@ func (h *Cache) record(w *Walk, f fault) {
 }
 
 // failed is the error of a failed walk.
-func failed(w *Walk, f fault) error {
+func failed(w *Walk, f Fault) error {
 	return fmt.Errorf("%v %d: %v: %w", w.Object, w.Index, f, ErrAccess)
 }
 
@@ -148,7 +149,7 @@ func (h *Cache) Resolve(o Object, index uint32) (uint64, error) {
 	h.mu.RLock()
 	w, f := h.walk(o, index, true)
 	h.mu.RUnlock()
-	if f != faultNone || w.Stale {
+	if f != FaultNone || w.Stale {
 		if err := h.report(&w, f); err != nil {
 			return 0, err
 		}
@@ -165,7 +166,7 @@ func (h *Cache) Explain(o Object, index uint32) (Walk, error) {
 	h.mu.RLock()
 	w, f := h.walk(o, index, false)
 	h.mu.RUnlock()
-	if f != faultNone {
+	if f != FaultNone {
 		return w, failed(&w, f)
 	}
 	return w, nil
@@ -173,12 +174,12 @@ func (h *Cache) Explain(o Object, index uint32) (Walk, error) {
 
 // AccessFailed is the event of a walk that did not end in guest memory.
 type AccessFailed struct {
-	Walk Walk
-	Why  string
+	Walk  Walk
+	Fault Fault
 }
 
 func (e AccessFailed) String() string {
-	return fmt.Sprintf("HMC_ERR: %v %d at FPM %#x (SD %d, PD %d): %s", e.Walk.Object, e.Walk.Index, e.Walk.FPM, e.Walk.SD, e.Walk.PD, e.Why)
+	return fmt.Sprintf("HMC_ERR: %v %d at FPM %#x (SD %d, PD %d): %s", e.Walk.Object, e.Walk.Index, e.Walk.FPM, e.Walk.SD, e.Walk.PD, e.Fault)
 }
 
 // StalePD is the event of using a kept page descriptor whose word in memory
