@@ -157,3 +157,5 @@ func TestPBLERules(t *testing.T) {
 		}
 	}
 }
+
+var mrScenarios = map[string]scenario{}
