@@ -56,6 +56,67 @@ func BenchmarkCQP(b *testing.B) {
 	}
 }
 
+// BenchmarkRegister is a registration and its end, with one or several threads
+// at it. Every operation rings for itself, and completes by interrupt.
+func BenchmarkRegister(b *testing.B) {
+	for _, c := range []struct {
+		name           string
+		pages, threads int
+	}{{"alone", 1, 1}, {"64_threads", 1, 64}, {"64_threads_16_pages", 16, 64}} {
+		b.Run(c.name, func(b *testing.B) {
+			f := benchFunction(b)
+			m, err := bringUp(f, Linux73(), Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rnd := rand.New(rand.NewPCG(4, 4))
+			region, err := f.Guest.NewRegion(rnd, 0x7000_0000_0000, c.pages*Page4K, Page4K)
+			if err != nil {
+				b.Fatal(err)
+			}
+			mrs := make([]*MR, c.threads)
+			for n := 0; b.Loop(); n++ {
+				if n%c.threads != 0 {
+					continue
+				}
+				if err := registerAll(m.r, region, mrs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+			region.Free()
+			if err := m.takeDown(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// registerAll registers a region as often as mrs has room and ends all of it.
+func registerAll(r *IRDMA, region *Region, mrs []*MR) (err error) {
+	for k := range mrs {
+		if mrs[k], err = r.StartRegMR(pairPD, region, Everything, MROptions{}); err != nil {
+			return err
+		}
+	}
+	for _, m := range mrs {
+		if err := m.Wait(); err != nil {
+			return err
+		}
+	}
+	for _, m := range mrs {
+		if err := m.StartDereg(); err != nil {
+			return err
+		}
+	}
+	for _, m := range mrs {
+		if err := m.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // stream posts writes from a to b, a batch with one doorbell, and keeps depth
 // batches under way. Only the last of a batch is signalled. They go over all of
 // a MiB, so that copies of the same pieces do not stay in the first cache.

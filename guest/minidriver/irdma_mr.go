@@ -43,6 +43,7 @@ type MR struct {
 	r    *IRDMA
 	base uint64 // address of the first byte for WQEs
 	list *pageList
+	op   *request // under way
 }
 
 // Addr is what WQEs call the byte at an offset.
@@ -57,6 +58,16 @@ type MROptions struct {
 // RegMR registers a region (verbs.c:irdma_reg_user_mr_type_mem). Like the
 // driver it forgets the page buffer list again if the pages are one run.
 func (r *IRDMA) RegMR(pd uint32, region *Region, access Access, o MROptions) (*MR, error) {
+	m, err := r.StartRegMR(pd, region, access, o)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.Wait()
+}
+
+// StartRegMR is RegMR by one of several threads of a program: the others go on
+// before Wait says that it is done.
+func (r *IRDMA) StartRegMR(pd uint32, region *Region, access Access, o MROptions) (*MR, error) {
 	m := &MR{r: r, PD: pd, Len: uint64(region.Size), base: region.VA}
 	if o.ZeroBased {
 		m.base = 0
@@ -98,17 +109,21 @@ func (r *IRDMA) RegMR(pd uint32, region *Region, access Access, o MROptions) (*M
 	if !o.ZeroBased {
 		w[3] |= stagVABased
 	}
-	return m, m.register(w, access, o.Rand)
+	return m, m.start(w, access, o.Rand)
 }
 
 // RegAll registers all memory, by addresses of the device
 // (verbs.c:irdma_get_dma_mr).
 func (r *IRDMA) RegAll(pd uint32, access Access) (*MR, error) {
 	m := &MR{r: r, PD: pd}
-	return m, m.register(WQE{3: stagVABased}, access, nil)
+	if err := m.start(WQE{3: stagVABased}, access, nil); err != nil {
+		return nil, err
+	}
+	return m, m.Wait()
 }
 
-func (m *MR) register(w WQE, access Access, rnd *rand.Rand) error {
+// start posts REG_MR.
+func (m *MR) start(w WQE, access Access, rnd *rand.Rand) error {
 	r := m.r
 	m.STag = r.createSTag(rnd)
 	if access&(RemoteRead|RemoteWrite) != 0 {
@@ -117,30 +132,49 @@ func (m *MR) register(w WQE, access Access, rnd *rand.Rand) error {
 	w[1] |= uint64(m.PD) << stagPDBit
 	w[2] = uint64(m.STag)
 	w[3] |= stagMR | uint64(access)<<stagRightsBit
-	if _, err := r.Exec(IRDMA_CQP_OP_REG_MR, w); err != nil {
-		r.freeSTag(m.STag)
-		if m.list != nil {
-			r.freePageList(m.list)
-		}
+	return m.begin(IRDMA_CQP_OP_REG_MR, w)
+}
+
+func (m *MR) begin(op uint8, w WQE) error {
+	var err error
+	if m.op, err = m.r.post(op, w); err != nil {
 		return err
 	}
+	m.r.cqp.doorbell()
 	return nil
+}
+
+// Wait waits until the device is done with what StartRegMR or StartDereg asked
+// for.
+func (m *MR) Wait() error {
+	op := m.op
+	m.op = nil
+	_, err := m.r.wait(op)
+	if (op.op == IRDMA_CQP_OP_DEALLOC_STAG) == (err == nil) { // ended, or never begun
+		m.forget()
+	}
+	return err
+}
+
+// forget gives back what the driver keeps for the registration.
+func (m *MR) forget() {
+	m.r.freeSTag(m.STag)
+	if m.list != nil {
+		m.r.freePageList(m.list)
+	}
 }
 
 // Dereg ends the registration (verbs.c:irdma_dereg_mr). The device must not
 // touch the memory through it when this returns.
 func (m *MR) Dereg() error {
-	r := m.r
-	_, err := r.Exec(IRDMA_CQP_OP_DEALLOC_STAG, m.deallocWQE())
-	if err != nil {
+	if err := m.StartDereg(); err != nil {
 		return err
 	}
-	r.freeSTag(m.STag)
-	if m.list != nil {
-		r.freePageList(m.list)
-	}
-	return nil
+	return m.Wait()
 }
+
+// StartDereg is Dereg by one of several threads.
+func (m *MR) StartDereg() error { return m.begin(IRDMA_CQP_OP_DEALLOC_STAG, m.deallocWQE()) }
 
 func (m *MR) deallocWQE() WQE {
 	return WQE{1: uint64(m.PD) << stagPDBit, 2: uint64(m.STag) &^ 0xff, 3: stagMR}

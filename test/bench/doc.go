@@ -4,6 +4,7 @@
 // through real sockets, and holds the figures against their bounds:
 //
 //	go test ./test/bench -measure -run TestEthernet	iperf3 and ping, beside QEMU's cards
+//	go test ./test/bench -measure -run TestRegions	look-ups of pages, registrations
 //	go test ./test/bench -measure -run TestMeasure	accesses to registers
 //
 // A run ends with a table and fails if a bound is missed twice.
@@ -26,6 +27,10 @@
 // Ethernet is three pairs of guests that run all the time, on all CPUs: with vrnic's
 // cards, with QEMU's e1000e and with its virtio-net, the latter two joined by
 // stream netdevs.
+//
+// Look-ups of pages are counted by the processor's time of the one thread that does
+// them. Registrations are from one process to another, by the clock; on a machine that
+// gives them only a share of the CPUs they want they owe only that share.
 //
 // # Trap
 //
