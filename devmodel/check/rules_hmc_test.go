@@ -28,7 +28,7 @@ const (
 
 func newPaged(b *bench) *paged {
 	profile := hmc.SmallGuest()
-	profile.PagedPBLEs = true
+	profile.PBLEPage = 1
 	p := &paged{bench: b, mem: rdmatest.Memory(b, 1<<20)}
 	p.cache = hmc.New(hmc.Config{Mem: p.mem, Emit: b.emit, Profile: profile})
 	p.space = reg.NewSpace(8<<20, nil, p.cache.Registers())

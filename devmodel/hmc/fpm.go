@@ -102,9 +102,11 @@ type Profile struct {
 	HTMultiplier uint32
 	TimerBucket  uint32
 	Limits       [NumObjects]Limit
-	// PagedPBLEs starts the PBLEs one page behind a segment boundary, which
-	// makes the driver's first chunk of them a paged segment.
-	PagedPBLEs bool
+	// PBLESD and PBLEPage, unless both are 0, make a gap before the PBLEs: they
+	// begin at page PBLEPage of a segment that is PBLESD or a later one and has
+	// no other objects. Where they do not fill a segment the driver backs it
+	// page by page.
+	PBLESD, PBLEPage uint32
 }
 
 // SmallGuest suits a guest with 512 MiB: three static segments (6 MiB), 1024
@@ -197,37 +199,52 @@ func (h *Cache) Commit(buf *[FPMSize]byte) error {
 	if len(h.sds) > 0 {
 		return fmt.Errorf("commit with %d segments still valid: %w", len(h.sds), ErrState)
 	}
-	var layout [NumObjects]extent
-	addr := uint64(h.profile.FirstSD) << segmentShift
-	for _, o := range layoutOrder {
+	var counts [NumObjects]uint32
+	for o := range counts {
 		n := uint32(word(buf[:], objects[o].commit))
-		if o == APBVT {
-			n = 1 // the driver sends 0 and assumes 1
-		}
-		if n == 0 {
-			continue
-		}
 		if objects[o].limited && n > h.profile.Limits[o].Max {
-			return fmt.Errorf("%d objects of type %v, at most %d were offered: %w", n, o, h.profile.Limits[o].Max, ErrParameter)
+			return fmt.Errorf("%d objects of type %v, at most %d were offered: %w", n, Object(o), h.profile.Limits[o].Max, ErrParameter)
 		}
-		addr = roundUp(addr, 512)
-		if o == PBLE { // the driver uses whole pages of PBLEs only
-			addr = roundUp(addr, 4096)
-			if h.profile.PagedPBLEs {
-				addr = roundUp(addr, 1<<segmentShift) + 4096
-			}
-		}
-		layout[o] = extent{n, addr, h.profile.Log2Size(o)}
-		addr = layout[o].end()
+		counts[o] = n
 	}
-	if limit := uint64(h.profile.FirstSD+h.profile.MaxSDs) << segmentShift; addr > limit {
-		return fmt.Errorf("layout ends at %#x, the function has %#x: %w", addr, limit, ErrParameter)
+	counts[APBVT] = 1 // the driver sends 0 and assumes 1
+	layout, end := h.profile.place(&counts)
+	if limit := h.profile.limit(); end > limit {
+		return fmt.Errorf("layout ends at %#x, the function has %#x: %w", end, limit, ErrParameter)
 	}
 	for o, e := range layout {
 		setWord(buf[:], objects[o].commit, e.base/512<<32|uint64(e.count))
 	}
-	h.layout, h.end, h.committed, h.backed = layout, addr, true, false
+	h.layout, h.end, h.committed, h.backed = layout, end, true, false
 	return nil
+}
+
+// limit is the first FPM address that the function does not have.
+func (p *Profile) limit() uint64 { return uint64(p.FirstSD+p.MaxSDs) << segmentShift }
+
+// place lays counts of objects out in FPM space.
+func (p *Profile) place(counts *[NumObjects]uint32) (layout [NumObjects]extent, end uint64) {
+	addr := uint64(p.FirstSD) << segmentShift
+	for _, o := range layoutOrder {
+		if counts[o] == 0 {
+			continue
+		}
+		log2 := p.Log2Size(o)
+		align := uint64(512) // the unit of a base
+		switch {
+		case o == PBLE: // the driver uses whole pages of PBLEs only
+			align = pageMask + 1
+			if p.PBLESD != 0 || p.PBLEPage != 0 {
+				addr = max(roundUp(addr, 1<<segmentShift), uint64(p.PBLESD)<<segmentShift) + uint64(p.PBLEPage)<<12
+			}
+		case objects[o].fixed == 0: // no object crosses a page
+			align = max(align, 1<<log2)
+		}
+		addr = roundUp(addr, align)
+		layout[o] = extent{counts[o], addr, log2}
+		addr = layout[o].end()
+	}
+	return layout, addr
 }
 
 // PagesAllocated is SHMC_PAGES_ALLOCATED: every segment under a static

@@ -178,7 +178,7 @@ func TestUpdateSDsInlineAndMemory(t *testing.T) {
 // pagedGuest has the first PBLEs behind one paged segment with two pages.
 func pagedGuest(t *testing.T) (g *Guest, c *hmc.Cache, pdPage, pages uint64) {
 	p := hmc.SmallGuest()
-	p.PagedPBLEs = true
+	p.PBLEPage = 1
 	g = New(t, p)
 	pdPage, pages = g.Alloc(4096), g.Alloc(4*4096)
 	c = hmc.New(hmc.Config{Mem: g.Mem, Emit: func(e any) { g.Events = append(g.Events, e) },
@@ -190,7 +190,7 @@ func pagedGuest(t *testing.T) (g *Guest, c *hmc.Cache, pdPage, pages uint64) {
 // what PFHMC_PDINV does about it.
 func TestPagedSegment(t *testing.T) {
 	p := hmc.SmallGuest()
-	p.PagedPBLEs = true
+	p.PBLEPage = 1
 	g := New(t, p)
 	d := g.Boot(Kernel73, 1)
 	pdPage, pages := g.Alloc(4096), g.Alloc(3*4096)

@@ -29,6 +29,7 @@ const (
 	partSelect    = 1 << 15 // set for the protocol engine's part of the HMC
 	pdValid       = 1 << 0
 	pdsPerSegment = 512
+	pblesInPage   = 512
 )
 
 // Index is the segment the entry is about.

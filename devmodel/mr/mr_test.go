@@ -51,7 +51,9 @@ func newBench(t testing.TB, paged bool) *bench {
 	t.Helper()
 	b := &bench{t: t, mem: rdmatest.Memory(t, 5<<20)}
 	p := hmc.SmallGuest()
-	p.PagedPBLEs = paged
+	if paged {
+		p.PBLEPage = 1
+	}
 	emit := func(e any) { b.events = append(b.events, e) }
 	b.hmc = hmc.New(hmc.Config{Mem: b.mem, Emit: emit, OICR: func(v uint32) { b.oicr |= v }, Profile: p})
 	b.space = reg.NewSpace(8<<20, nil, b.hmc.Registers())
