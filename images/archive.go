@@ -130,6 +130,15 @@ func (b *archiveBuilder) write(w io.Writer) error {
 	return nil
 }
 
+// writeFile writes the archive to a new file.
+func (b *archiveBuilder) writeFile(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.write(f), f.Close())
+}
+
 func (f archiveFile) write(w cpio.RecordWriter, name string, ino uint64) error {
 	r := cpio.StaticRecord(f.data, cpio.Info{
 		Name: name, Mode: f.mode, Ino: ino, NLink: 1, Rmajor: f.rmajor, Rminor: f.rminor,

@@ -27,7 +27,7 @@
 //
 //   - A QEMU from the cache is not started directly but through the dynamic
 //     loader of its own tree: always use all of [QEMU].Argv.
-//   - [Cache.QEMU], [Cache.Kernel] and [Cache.Initramfs] only touch the network
+//   - [Cache.QEMU], [Cache.Kernel], [Cache.Initramfs] and [Cache.Extra] only touch the network
 //     if the entry is missing or was made by another recipe. [Cache.Build]
 //     always asks the mirror.
 //   - An entry of a developer's kernel is keyed by path, size and modification

@@ -75,15 +75,7 @@ func (c *Cache) initramfsLocked(ctx context.Context, kernel *entry, v variant) (
 	if err := os.Mkdir(filepath.Join(dir, "root"), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.Create(filepath.Join(dir, "root", initramfsFile))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := b.write(f); err != nil {
-		return nil, err
-	}
-	if err := f.Close(); err != nil {
+	if err := b.writeFile(filepath.Join(dir, "root", initramfsFile)); err != nil {
 		return nil, err
 	}
 	return c.publishLocked(dir, Manifest{

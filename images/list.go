@@ -127,7 +127,7 @@ func treeSize(dir string) (size int64) {
 
 // buildNames are the names that Build takes.
 func buildNames() []string {
-	names := []string{qemuName, baseVariant.name, tsharkName}
+	names := append([]string{qemuName, baseVariant.name, tsharkName}, ExtraNames()...)
 	for _, k := range KernelNames() {
 		names = append(names, k, initramfsName(k))
 	}
@@ -167,6 +167,10 @@ func (c *Cache) buildLocked(ctx context.Context, name string) error {
 		return err
 	case tsharkName:
 		_, err := c.tsharkLocked(ctx, true)
+		return err
+	}
+	if x, ok := findExtra(name); ok {
+		_, err := c.extraLocked(ctx, x, true)
 		return err
 	}
 	d, ok := findDebianKernel(strings.TrimPrefix(name, initramfsName("")))

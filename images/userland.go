@@ -21,6 +21,7 @@ type variant struct {
 	packages []string // whose files the guest gets, as far as keepInGuest says
 	libs     []string // shared libraries that are opened at run time only
 	drop     []string // prefixes of paths that the guest does not get
+	python   string   // the interpreter, if the guest gets one: its scripts are kept
 }
 
 // busybox-static will not do: its shell runs its own ip, ping and modprobe even
@@ -102,12 +103,32 @@ func (c *Cache) variantLocked(ctx context.Context, v variant, refresh bool) (*en
 // libraries and interpreters they need, but nothing else of their packages'
 // dependencies (that would be systemd, perl, …).
 func addUserland(ctx context.Context, b *archiveBuilder, e *entry, v variant) error {
-	u := &userland{b: b, e: e}
+	u := &userland{b: b, e: e, v: v}
 	for _, d := range mergedDirs {
 		b.dir("usr/"+d, 0o755)
 		b.symlink(d, "usr/"+d)
 	}
-	for _, p := range e.Packages {
+	if err := u.addPackages(); err != nil {
+		return err
+	}
+	if err := u.addApplets(ctx); err != nil {
+		return err
+	}
+	addBaseFiles(b)
+	return nil
+}
+
+// userland selects files of an unpacked tree.
+type userland struct {
+	b *archiveBuilder
+	e *entry
+	v variant
+}
+
+// addPackages adds what the variant takes of its packages.
+func (u *userland) addPackages() error {
+	v := u.v
+	for _, p := range u.e.Packages {
 		if !slices.Contains(v.packages, p.Name) {
 			continue
 		}
@@ -124,17 +145,7 @@ func addUserland(ctx context.Context, b *archiveBuilder, e *entry, v variant) er
 			return err
 		}
 	}
-	if err := u.addApplets(ctx); err != nil {
-		return err
-	}
-	addBaseFiles(b)
 	return nil
-}
-
-// userland selects files of an unpacked tree.
-type userland struct {
-	b *archiveBuilder
-	e *entry
 }
 
 // resolve follows a path of the tree through its symlinks, with targets taken
@@ -206,7 +217,7 @@ func (u *userland) runnable(name string) bool {
 		return true
 	}
 	words := strings.Fields(interpreter)
-	return len(words) > 0 && strings.HasSuffix(words[0], "/sh")
+	return len(words) > 0 && (strings.HasSuffix(words[0], "/sh") || u.v.python != "" && strings.Contains(interpreter, "python3"))
 }
 
 // addNeeded adds the interpreter and the libraries of an ELF file.

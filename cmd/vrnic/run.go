@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vrnic/vrnic/guest/launch"
+	"github.com/vrnic/vrnic/images"
 	"github.com/vrnic/vrnic/serve"
 )
 
@@ -27,6 +29,7 @@ import (
 type runFlags struct {
 	kernel      string
 	modules     []string
+	extra       string
 	guests      int
 	peer        string
 	network     network
@@ -112,6 +115,7 @@ takes for "skip this one".`,
 	f := cmd.Flags()
 	f.StringVarP(&r.kernel, "kernel", "k", "debian-backports", "debian-12, debian-13, debian-backports, host, a bzImage, or a kernel build tree")
 	f.StringArrayVarP(&r.modules, "module", "m", nil, "a .ko file, or a directory of them, that replaces the kernel's module of that name")
+	f.StringVar(&r.extra, "image", "", "programs that guests do not have otherwise: "+strings.Join(images.ExtraNames(), ", "))
 	f.IntVar(&r.guests, "guests", 1, "1, or 2 on one switch")
 	f.StringVar(&r.peer, "peer", "", "the second guest's command, for sh -c")
 	f.IntVar(&r.cpus, "cpus", launch.DefaultCPUs, "virtual CPUs")
@@ -158,6 +162,13 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	c.QEMU, c.Kernel, c.Initrd = qemu.Argv, kernel.Image, []string{initrd}
+	if r.extra != "" {
+		extra, err := cache.Extra(ctx, r.extra)
+		if err != nil {
+			return statusFailed, err
+		}
+		c.Initrd = append(c.Initrd, extra)
+	}
 	if len(r.modules) > 0 {
 		if c.Files, err = cache.ReplaceModules(ctx, kernel, r.modules); err != nil {
 			return statusFailed, err
@@ -210,6 +221,9 @@ func (r *runFlags) config(args []string) (launch.Config, error) {
 	var err error
 	if c.MemoryMiB, err = parseMemory(r.memory); err != nil {
 		return c, err
+	}
+	if r.extra != "" && !slices.Contains(images.ExtraNames(), r.extra) {
+		return c, fmt.Errorf("--image %q: want one of %s", r.extra, strings.Join(images.ExtraNames(), ", "))
 	}
 	if r.guests != 1 && r.guests != 2 {
 		return c, fmt.Errorf("--guests %d: want 1 or 2", r.guests)
