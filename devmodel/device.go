@@ -32,6 +32,7 @@ import (
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/lan"
 	"github.com/vrnic/vrnic/devmodel/pci"
 	"github.com/vrnic/vrnic/devmodel/qp"
@@ -79,6 +80,8 @@ type Config struct {
 	Wire interface{ Send(frame []byte) }
 	// Timing is the protocol's, on that clock; zero: qp.DefaultTiming.
 	Timing qp.Timing
+	// Profile is what the RDMA engine offers its driver; zero: hmc.SmallGuest.
+	Profile hmc.Profile
 }
 
 // Device is one card.
@@ -143,7 +146,7 @@ func New(c Config) *Device {
 		EMPR:  func() { d.globalReset(reg.EMPR) },
 		Grace: d.engine.Grace(), Lock: &d.mu})
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
-		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
+		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), diagnosticRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d
 }

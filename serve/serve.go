@@ -20,6 +20,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel"
 	"github.com/vrnic/vrnic/devmodel/check"
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/trace"
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
@@ -33,7 +34,9 @@ type Options struct {
 	// Control is the path of the control socket; empty for none.
 	Control string
 	Network Network
-	Logger  hclog.Logger
+	// Personality of all devices; the zero value is the default one.
+	Personality hmc.Personality
+	Logger      hclog.Logger
 }
 
 // Host is a set of devices being served.
@@ -102,7 +105,7 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 			mac = o.MACs[i]
 		}
 		checker := check.New(logger)
-		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
+		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Profile: o.Personality.Profile, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
 		h.cards = append(h.cards, card)
 		srv := vfiouser.NewServer(card.dev, layout(), vfiouser.Options{Logger: logger})
 		start(func() {

@@ -33,6 +33,7 @@ type runFlags struct {
 	guests      int
 	peer        string
 	network     network
+	personality *personality
 	mac         string
 	macs        [][6]byte // of the cards
 	address     string
@@ -138,6 +139,7 @@ The IPv6 address ends in the same byte: fd77::N/64`)
 	f.StringVar(&r.control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show the guest's console and milder diagnostics on stderr")
 	r.network.flags(cmd)
+	r.personality = personalityFlag(cmd)
 	g.cacheFlags(cmd)
 	return cmd
 }
@@ -180,7 +182,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	defer os.RemoveAll(dir)
-	o := serve.Options{Control: r.control, Network: segment, MACs: r.macs}
+	o := serve.Options{Control: r.control, Network: segment, MACs: r.macs, Personality: r.personality.Personality}
 	for i := range r.guests {
 		o.Sockets = append(o.Sockets, filepath.Join(dir, fmt.Sprintf("card%d", i)))
 	}

@@ -19,6 +19,7 @@ func newServe(g *global) *cobra.Command {
 	var o serve.Options
 	var n network
 	var mac string
+	var personality *personality
 	cmd := &cobra.Command{
 		Use:   "serve --socket PATH [--socket PATH2 …]",
 		Short: "Serve cards to a QEMU of your own",
@@ -39,7 +40,7 @@ uplink0, uplink1, … in that of --uplink.`,
 			if err != nil {
 				return err
 			}
-			o.Logger = logger
+			o.Logger, o.Personality = logger, personality.Personality
 			if o.Network, err = n.parse(); err != nil {
 				return err
 			}
@@ -77,6 +78,7 @@ uplink0, uplink1, … in that of --uplink.`,
 	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	f.StringVar(&mac, "mac", "", "MAC address of the first card; further ones count up (default: made from the sockets' paths)")
 	n.flags(cmd)
+	personality = personalityFlag(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
 	return cmd
 }
