@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Line is one line of an events file.
+type Line struct {
+	Time   time.Time `json:"time"`
+	Device string    `json:"device"`
+	// Type is the event's, as "hmc.StalePD"; "lost" for events that there was
+	// no room for: Fields then has their number, Count.
+	Type   string          `json:"type"`
+	Fields json.RawMessage `json:"fields"`
+	Text   string          `json:"text"` // in kernel names, for people
+}
+
+const (
+	writerRoom     = 1 << 14         // events that wait; some 200 bytes each
+	writerPatience = 3 * time.Second // for the reader, at the end
+)
+
+// Writer writes events as JSON, one object a line (see Line). A sink never waits
+// for it: events that the reader is too slow for are lost and counted. Encoding
+// is the writer's own goroutine's.
+type Writer struct {
+	w      io.Writer
+	failed func(error)
+	events chan entry
+	lost   atomic.Uint64
+	end    chan struct{} // closed by Close
+	done   chan struct{} // closed when nothing is written any more
+	close  func()
+}
+
+type entry struct {
+	at     time.Time
+	device string
+	event  any
+}
+
+// NewWriter begins to write to w. failed is called once, from a goroutine of the
+// writer, when w takes no more; later events are dropped. w remains the caller's
+// to close.
+func NewWriter(w io.Writer, failed func(error)) *Writer {
+	t := &Writer{w: w, failed: failed, events: make(chan entry, writerRoom), end: make(chan struct{}), done: make(chan struct{})}
+	t.close = sync.OnceFunc(func() { close(t.end) })
+	go t.run()
+	return t
+}
+
+// Sink takes the events of one device.
+func (t *Writer) Sink(device string) func(event any) {
+	return func(event any) {
+		select {
+		case t.events <- entry{time.Now(), device, event}:
+		default:
+			t.lost.Add(1)
+		}
+	}
+}
+
+func (t *Writer) run() {
+	defer close(t.done)
+	out := bufio.NewWriterSize(t.w, 1<<16)
+	if err := t.writeAll(out); err != nil {
+		t.failed(fmt.Errorf("events: %w", err))
+		for { // nobody waits for these
+			select {
+			case <-t.events:
+			case <-t.end:
+				return
+			}
+		}
+	}
+}
+
+// writeAll writes until Close, and flushes whenever nothing waits.
+func (t *Writer) writeAll(out *bufio.Writer) error {
+	encode := json.NewEncoder(out)
+	encode.SetEscapeHTML(false)
+	for {
+		select {
+		case e := <-t.events:
+			if err := t.write(encode, e); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		select {
+		case e := <-t.events:
+			if err := t.write(encode, e); err != nil {
+				return err
+			}
+		case <-t.end:
+			if len(t.events) == 0 {
+				return nil
+			}
+		}
+	}
+}
+
+func (t *Writer) write(encode *json.Encoder, e entry) error {
+	line := Line{e.at, e.device, Type(e.event), Fields(e.event), fmt.Sprint(e.event)}
+	if err := encode.Encode(line); err != nil {
+		return err
+	}
+	n := t.lost.Swap(0)
+	if n == 0 {
+		return nil
+	}
+	return encode.Encode(Line{Time: time.Now(), Type: "lost", Fields: fmt.Appendf(nil, `{"Count":%d}`, n),
+		Text: fmt.Sprintf("%d events lost: the reader is too slow", n)})
+}
+
+// Close writes what waits, and gives a reader that has stopped a few seconds for
+// it. Events that come later are dropped.
+func (t *Writer) Close() error {
+	if d, ok := t.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = d.SetWriteDeadline(time.Now().Add(writerPatience)) // a regular file has none, and needs none
+	}
+	t.close()
+	timer := time.NewTimer(writerPatience)
+	defer timer.Stop()
+	select {
+	case <-t.done:
+		return nil
+	case <-timer.C:
+		return errors.Join(errors.New("events: the reader takes no more"), os.ErrDeadlineExceeded)
+	}
+}
