@@ -10,13 +10,18 @@
 package check
 
 import (
+	"encoding/json"
 	"fmt"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/cqp"
+	"github.com/vrnic/vrnic/devmodel/fw"
+	"github.com/vrnic/vrnic/devmodel/trace"
 )
 
 // Grade tells how sure and how bad a finding is.
@@ -34,6 +39,19 @@ const (
 
 func (g Grade) String() string { return [...]string{"note", "warning", "error"}[g] }
 
+// MarshalText is String: JSON has the name.
+func (g Grade) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText is its inverse.
+func (g *Grade) UnmarshalText(b []byte) error {
+	for *g = Note; *g <= Error; *g++ {
+		if g.String() == string(b) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no grade", b)
+}
+
 // Rule is one row of the catalogue.
 type Rule struct {
 	ID      string
@@ -50,18 +68,31 @@ type Rule struct {
 	match func(event any) (object string, broken bool)
 }
 
-// Finding is a broken rule.
+// Finding is a broken rule. Everything but Count is of the first time.
 type Finding struct {
 	Rule   string `json:"rule"`
-	Grade  string `json:"grade"`
+	Grade  Grade  `json:"grade"`
 	Object string `json:"object"`
-	Detail string `json:"detail"` // of the first one
+	Detail string `json:"detail"` // what was seen, in kernel names
 	Count  uint64 `json:"count"`
+
+	Time time.Time `json:"time"`
+	// Command is the control QP's last command completed before, as
+	// "IRDMA_CQP_OP_REG_MR, WQE 17".
+	Command string `json:"command,omitempty"`
+	// Walk is the way through tables that led there, a step a line.
+	Walk []string `json:"walk,omitempty"`
+	// Event and Fields are the event behind it, see trace.Fields.
+	Event  string          `json:"event"`
+	Fields json.RawMessage `json:"fields"`
 }
 
 func (f Finding) String() string {
-	return fmt.Sprintf("%s[%s] %s: %s", f.Grade, f.Rule, f.Object, f.Detail)
+	return fmt.Sprintf("%v[%s] %s: %s", f.Grade, f.Rule, f.Object, f.Detail)
 }
+
+// Walked is an event that knows the way through tables that led to it.
+type Walked interface{ WalkLines() []string }
 
 // maxFindings bounds what a hostile guest can make us remember.
 const maxFindings = 4096
@@ -75,6 +106,9 @@ type Checker struct {
 	mu       sync.Mutex
 	findings map[key]*Finding
 	lost     uint64
+	errors   uint64 // of all clients
+	kernel   string // release, as ice tells firmware
+	command  cqp.Op // the last one completed
 }
 
 // New makes a checker that reports new findings to logger: errors and gaps of
@@ -88,10 +122,22 @@ func New(logger hclog.Logger) *Checker {
 
 // Event is the sink: it may be called from any goroutine.
 func (c *Checker) Event(event any) {
-	if _, ok := event.(devmodel.Attached); ok {
+	switch e := event.(type) {
+	case devmodel.Attached:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.findings, c.lost = map[key]*Finding{}, 0
+		c.kernel, c.command = "", cqp.Op{}
+		return
+	case cqp.Op: // by far the most frequent
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.command = e
+		return
+	case fw.DriverVersion:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.kernel = e.Text
 		return
 	}
 	for i := range rules {
@@ -119,38 +165,75 @@ func (c *Checker) add(r *Rule, object string, event any) (Finding, bool) {
 		f.Count++
 		return *f, false
 	}
+	if r.Grade == Error {
+		c.errors++
+	}
 	if len(c.findings) >= maxFindings {
 		if c.lost++; c.lost == 1 {
 			c.logger.Warn("too many findings: further ones are not reported", "limit", maxFindings)
 		}
 		return Finding{}, false
 	}
-	f := &Finding{Rule: r.ID, Grade: r.Grade.String(), Object: object, Detail: fmt.Sprint(event), Count: 1}
+	f := &Finding{Rule: r.ID, Grade: r.Grade, Object: object, Detail: fmt.Sprint(event), Count: 1,
+		Time: time.Now(), Event: trace.Type(event), Fields: trace.Fields(event)}
+	if c.command.Name != "" {
+		f.Command = fmt.Sprintf("%s, WQE %d", c.command.Name, c.command.Index)
+	}
+	if w, ok := event.(Walked); ok {
+		f.Walk = w.WalkLines()
+	}
 	c.findings[k] = f
 	return *f, true
 }
 
-// Findings lists what was found at grade min or above, by rule and object.
+// Findings lists what was found at grade min or above: the worst first, by rule
+// and object.
 func (c *Checker) Findings(min Grade) []Finding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.list(min)
+}
+
+func (c *Checker) list(min Grade) []Finding {
 	out := []Finding{}
 	for _, f := range c.findings {
-		for g := min; g <= Error; g++ {
-			if f.Grade == g.String() {
-				out = append(out, *f)
-			}
+		if f.Grade >= min {
+			out = append(out, *f)
 		}
 	}
 	sort.Slice(out, func(i, j int) bool {
 		a, b := out[i], out[j]
-		return a.Rule < b.Rule || a.Rule == b.Rule && a.Object < b.Object
+		switch {
+		case a.Grade != b.Grade:
+			return a.Grade > b.Grade
+		case a.Rule != b.Rule:
+			return a.Rule < b.Rule
+		}
+		return a.Object < b.Object
 	})
 	return out
 }
 
+// Errors counts the errors found, once per rule and object, of all clients so
+// far.
+func (c *Checker) Errors() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.errors
+}
+
 // Rules returns the catalogue.
 func Rules() []Rule { return append([]Rule(nil), rules...) }
+
+// Find returns a row of the catalogue.
+func Find(id string) (Rule, bool) {
+	for _, r := range rules {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return Rule{}, false
+}
 
 // on makes a matcher for one type of event; f names the object.
 func on[E any](f func(E) string) func(any) (string, bool) {

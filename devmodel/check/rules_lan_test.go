@@ -38,7 +38,7 @@ func TestLANRules(t *testing.T) {
 func TestFilterNotBuiltIsAGap(t *testing.T) {
 	c := New(nil)
 	c.Event(lan.FilterNotBuilt{Queue: 3})
-	if got := c.Findings(Note); len(got) != 1 || got[0].Rule != "lan-filter-unbuilt" || got[0].Grade != "note" {
+	if got := c.Findings(Note); len(got) != 1 || got[0].Rule != "lan-filter-unbuilt" || got[0].Grade != Note {
 		t.Errorf("findings %+v", got)
 	}
 }

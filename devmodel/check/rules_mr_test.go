@@ -77,12 +77,12 @@ func TestSTagRules(t *testing.T) {
 			t.Errorf("%s: a good access gives %v", c.rule, f)
 		}
 		if c.rule != "stag-zero" {
-			if f := run(bad); len(f) != 1 || f[0].Rule != c.rule || f[0].Grade != "error" {
+			if f := run(bad); len(f) != 1 || f[0].Rule != c.rule || f[0].Grade != Error {
 				t.Errorf("%s of a kernel: %v", c.rule, f)
 			}
 		}
 		bad.kernel = false
-		if f := run(bad); len(f) != 1 || f[0].Rule != c.rule+"-app" || f[0].Grade != "note" {
+		if f := run(bad); len(f) != 1 || f[0].Rule != c.rule+"-app" || f[0].Grade != Note {
 			t.Errorf("%s of an application: %v", c.rule, f)
 		}
 		bad.remote, bad.kernel = true, true
@@ -147,7 +147,7 @@ func TestPBLERules(t *testing.T) {
 		c.do(m, h, store)
 		found := false
 		for _, f := range checker.Findings(Note) {
-			found = found || f.Rule == c.rule && f.Grade == "error"
+			found = found || f.Rule == c.rule && f.Grade == Error
 			if c.rule == "" {
 				t.Errorf("%s: %v", c.name, f)
 			}
