@@ -14,10 +14,14 @@ const (
 	IRDMA_CQP_OP_DESTROY_CQ                   = 0x05
 	IRDMA_CQP_OP_ALLOC_STAG                   = 0x09
 	IRDMA_CQP_OP_REG_MR                       = 0x0a
+	IRDMA_CQP_OP_QUERY_STAG                   = 0x0b
+	IRDMA_CQP_OP_REG_SMR                      = 0x0c
 	IRDMA_CQP_OP_DEALLOC_STAG                 = 0x0d
 	IRDMA_CQP_OP_MANAGE_LOC_MAC_TABLE         = 0x0e
 	IRDMA_CQP_OP_MANAGE_ARP                   = 0x0f
+	IRDMA_CQP_OP_MANAGE_PUSH_PAGES            = 0x11
 	IRDMA_CQP_OP_QUERY_RDMA_FEATURES          = 0x12
+	IRDMA_CQP_OP_UPLOAD_CONTEXT               = 0x13
 	IRDMA_CQP_OP_ALLOCATE_LOC_MAC_TABLE_ENTRY = 0x14
 	IRDMA_CQP_OP_CREATE_CEQ                   = 0x16
 	IRDMA_CQP_OP_DESTROY_CEQ                  = 0x18
@@ -30,7 +34,9 @@ const (
 	IRDMA_CQP_OP_QUERY_FPM_VAL                = 0x20
 	IRDMA_CQP_OP_COMMIT_FPM_VAL               = 0x21
 	IRDMA_CQP_OP_FLUSH_WQES                   = 0x22
+	IRDMA_CQP_OP_MANAGE_APBVT                 = 0x23
 	IRDMA_CQP_OP_NOP                          = 0x24
+	IRDMA_CQP_OP_MANAGE_QUAD_HASH_TABLE_ENTRY = 0x25
 	IRDMA_CQP_OP_CREATE_MCAST_GRP             = 0x26
 	IRDMA_CQP_OP_MODIFY_MCAST_GRP             = 0x27
 	IRDMA_CQP_OP_DESTROY_MCAST_GRP            = 0x28
@@ -40,6 +46,7 @@ const (
 	IRDMA_CQP_OP_WORK_SCHED_NODE              = 0x2c
 	IRDMA_CQP_OP_MANAGE_STATS                 = 0x2d
 	IRDMA_CQP_OP_GATHER_STATS                 = 0x2e
+	IRDMA_CQP_OP_UP_MAP                       = 0x2f
 )
 
 const (

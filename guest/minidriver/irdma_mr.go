@@ -16,12 +16,14 @@ const (
 	LocalWrite  Access = 1 << 1
 	RemoteRead  Access = 1 << 2
 	RemoteWrite Access = 1 << 3
+	BindWindow  Access = 1 << 4
 
 	Everything = LocalRead | LocalWrite | RemoteRead | RemoteWrite
 )
 
 // Fields of the STag WQEs (irdma/defs.h:IRDMA_CQPSQ_STAG_*).
 const (
+	stagWindowType1   = 1 << 42 // MWTYPE
 	stagMR            = 1 << 43
 	stagLPBLSizeBit   = 44
 	stagHPageSizeBit  = 46

@@ -18,7 +18,10 @@ const (
 	IRDMA_OP_TYPE_SEND_INV       = 0x04
 	IRDMA_OP_TYPE_SEND_SOL       = 0x05
 	IRDMA_OP_TYPE_SEND_SOL_INV   = 0x06
+	IRDMA_OP_TYPE_BIND_MW        = 0x08
+	IRDMA_OP_TYPE_FAST_REG_NSMR  = 0x09
 	IRDMA_OP_TYPE_INV_STAG       = 0x0a
+	IRDMA_OP_TYPE_RDMA_READ_INV  = 0x0b // IRDMA_OP_TYPE_RDMA_READ_INV_STAG
 	IRDMA_OP_TYPE_NOP            = 0x0c
 	IRDMA_OP_TYPE_RDMA_WRITE_SOL = 0x0d
 )
@@ -61,6 +64,23 @@ type SendWR struct {
 
 	RemoteAddr uint64
 	RKey       uint32 // or the STag to invalidate
+
+	FastReg *FastReg // of FAST_REG_NSMR
+	Bind    *Bind    // of BIND_MW
+}
+
+// flags are the bits of the header that all requests have.
+func (w *SendWR) flags() (header uint64) {
+	if w.Signalled {
+		header |= sqSignalled
+	}
+	if w.ReadFence {
+		header |= sqReadFence
+	}
+	if w.LocalFence {
+		header |= sqLocalFence
+	}
+	return header
 }
 
 // Len is the bytes that the request moves.
@@ -236,19 +256,13 @@ func (q *QP) nop() {
 
 // put writes a WQE, valid bit last, and does not ring.
 func (q *QP) put(w *SendWR) error {
+	if words, header, ok := w.local(); ok {
+		return q.putLocal(w, words, header)
+	}
 	t := sendTrack{id: w.ID, len: w.Len(), op: w.Op, signalled: w.Signalled}
-	header := uint64(w.RKey) | uint64(w.Op)<<sqOpcodeBit
+	header := uint64(w.RKey) | uint64(w.Op)<<sqOpcodeBit | w.flags()
 	if w.HasImm {
 		header |= sqImmData
-	}
-	if w.Signalled {
-		header |= sqSignalled
-	}
-	if w.ReadFence {
-		header |= sqReadFence
-	}
-	if w.LocalFence {
-		header |= sqLocalFence
 	}
 	var at int
 	var slot []byte

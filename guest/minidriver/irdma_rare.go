@@ -2,6 +2,8 @@
 
 package minidriver
 
+import "math/rand/v2"
+
 // Control operations that no life of a driver needs.
 
 const (
@@ -15,6 +17,16 @@ const (
 	groupValid     = 1 << 31
 	groupCtxSize   = 64 // IRDMA_MAX_MGS_PER_CTX words
 	aeGenerate     = 1 << 59
+	portAdd        = 1 << 62
+	pushFree       = 1 << 62
+	quadIPv4       = 1 << 60
+	quadTypeBit    = 42
+	quadOpBit      = 61
+	quadQPBit      = 32
+	uploadFreeze   = 1 << 62
+	uploadRaw      = 1 << 61
+	shareParentBit = 32
+	noPushPage     = 256 // IRDMA_INVALID_PUSH_PAGE_INDEX and above: there is none
 	aeSourceBit    = 16
 	wsHandleMask   = 0x3ff
 	groupPortBit   = 32
@@ -63,7 +75,7 @@ func (r *IRDMA) AllocSTag(pd uint32, pages int) (*MR, error) {
 	}
 	m.STag = r.createSTag(nil)
 	_, err = r.Exec(IRDMA_CQP_OP_ALLOC_STAG, WQE{1: uint64(pd)<<stagPDBit | m.Len, 2: uint64(m.STag) &^ 0xff,
-		3: stagMR | stagRemoteAccess | 1<<stagLPBLSizeBit, 6: m.list.index})
+		3: stagMR | stagRemoteAccess})
 	return m, err
 }
 
@@ -135,5 +147,105 @@ func (r *IRDMA) multicast(op uint8, index uint32, group uint32, members ...*QP) 
 	}
 	mac := [6]byte{0x01, 0x00, 0x5e, byte(group >> 16 & 0x7f), byte(group >> 8), byte(group)}
 	_, err := r.Exec(op, WQE{0: macWord(mac), 1: r.fn(), 2: handle, 3: uint64(index) | groupIPv4, 4: ctx.IOVA, 6: uint64(group)})
+	return err
+}
+
+// SharedMR makes another STag for a region's pages, with an address and rights of
+// its own. No driver does (defs.h:IRDMA_CQPSQ_STAG_PARENTSTAGIDX).
+func (r *IRDMA) SharedMR(pd uint32, parent *MR, va uint64, access Access, rnd *rand.Rand) (*MR, error) {
+	m := &MR{r: r, PD: pd, Len: parent.Len, base: va, STag: r.createSTag(rnd)}
+	w := WQE{0: va, 1: m.Len | uint64(pd)<<stagPDBit, 2: uint64(m.STag) | uint64(parent.STag>>stagIndexBit)<<shareParentBit,
+		3: stagMR | stagVABased | uint64(access)<<stagRightsBit}
+	if access&(RemoteRead|RemoteWrite) != 0 {
+		w[3] |= stagRemoteAccess
+	}
+	if _, err := r.Exec(IRDMA_CQP_OP_REG_SMR, w); err != nil {
+		r.freeSTag(m.STag)
+		return nil, err
+	}
+	return m, nil
+}
+
+// Query asks whether an STag is valid: an error says no. No driver does
+// (defs.h:IRDMA_CQPSQ_QUERYSTAG_IDX).
+func (r *IRDMA) Query(stag uint32) error {
+	_, err := r.Exec(IRDMA_CQP_OP_QUERY_STAG, WQE{2: uint64(stag) &^ 0xff})
+	return err
+}
+
+// Upload has the device write the context of a QP as it is now
+// (ctrl.c:irdma_sc_qp_upload_context).
+func (q *QP) Upload() (words [qpCtxSize / 8]uint64, err error) {
+	b := q.r.F.alloc(qpCtxSize)
+	defer b.Free()
+	if _, err = q.r.Exec(IRDMA_CQP_OP_UPLOAD_CONTEXT, WQE{2: b.IOVA, 3: uint64(q.ID) | q.kind<<qpTypeBit}); err != nil {
+		return words, err
+	}
+	for n := range words {
+		words[n] = b.Load64(8 * n)
+	}
+	return words, nil
+}
+
+// acceptPort adds or removes a TCP port that iWARP listens on
+// (ctrl.c:irdma_sc_manage_apbvt_entry).
+func (r *IRDMA) acceptPort(port uint16, add bool) error {
+	w := WQE{2: uint64(port)}
+	if add {
+		w[3] = portAdd
+	}
+	_, err := r.Exec(IRDMA_CQP_OP_MANAGE_APBVT, w)
+	return err
+}
+
+// quad is an entry of the hash table that finds the QP of a packet.
+type quad struct {
+	kind             uint8 // type.h:enum irdma_quad_entry_type
+	qp               *QP
+	source, dest     uint32
+	srcPort, dstPort uint16
+}
+
+// Operations on one (type.h:enum irdma_quad_hash_manage_type).
+const (
+	quadDelete = iota
+	quadAdd
+	quadModify
+
+	quadTCPEstablished = 1
+	quadTCPSyn         = 2
+)
+
+// quadHash is ctrl.c:irdma_sc_manage_qhash_table_entry with IPv4.
+func (r *IRDMA) quadHash(op uint64, q quad) error {
+	w := WQE{0: macWord(r.ICE.MAC), 1: uint64(q.dstPort) | uint64(q.qp.ID)<<quadQPBit, 2: uint64(q.qp.qsHandle & wsHandleMask),
+		3: op<<quadOpBit | quadIPv4 | uint64(q.kind)<<quadTypeBit, 6: uint64(q.dest)}
+	if q.kind == quadTCPEstablished {
+		w[1] |= uint64(q.srcPort) << 16
+		w[4] = uint64(q.source)
+	}
+	_, err := r.Exec(IRDMA_CQP_OP_MANAGE_QUAD_HASH_TABLE_ENTRY, w)
+	return err
+}
+
+// allocPushPage takes a page for pushing WQEs; ok is false if there is none
+// (ctrl.c:irdma_sc_manage_push_page, utils.c:irdma_cqp_manage_push_page_cmd).
+func (r *IRDMA) allocPushPage(handle uint16) (page uint32, ok bool, err error) {
+	c, err := r.Exec(IRDMA_CQP_OP_MANAGE_PUSH_PAGES, WQE{2: uint64(handle), 3: noPushPage})
+	return c.RetVal, err == nil && c.RetVal < noPushPage, err
+}
+
+func (r *IRDMA) freePushPage(page uint32, handle uint16) error {
+	_, err := r.Exec(IRDMA_CQP_OP_MANAGE_PUSH_PAGES, WQE{2: uint64(handle), 3: uint64(page) | pushFree})
+	return err
+}
+
+// mapPriorities is ctrl.c:irdma_sc_set_up_map.
+func (r *IRDMA) mapPriorities(priorities [8]uint8) error {
+	var m uint64
+	for n, p := range priorities {
+		m |= uint64(p) << (8 * n)
+	}
+	_, err := r.Exec(IRDMA_CQP_OP_UP_MAP, WQE{0: m, 5: r.fn()})
 	return err
 }
