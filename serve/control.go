@@ -18,7 +18,7 @@ import (
 // Request is one question to the control socket: one JSON object, one line.
 type Request struct {
 	Device int `json:"device"` // index of the device, from 0
-	// What is asked: hmc, regs, qp, cq, mr to be explained; link, reset to be
+	// What is asked: hmc, regs, qp, cq, mr, findings to be explained; link, reset to be
 	// done; process, of the serving process (see Process), not of a device.
 	What string `json:"what"`
 	// Name is which one: a number or a register name, empty for all; of link up
@@ -139,13 +139,16 @@ func (h *Host) carryOut(r Request) (text string, data any, err error) {
 		return "", nil, fmt.Errorf("no device %d: this process serves %d", r.Device, len(h.cards))
 	}
 	d := h.cards[r.Device]
+	if r.What == "findings" {
+		return h.explainFindings(r.Device)
+	}
 	if e := explainers[r.What]; e != nil {
 		return e(d.dev, r)
 	}
 	if c := commands[r.What]; c != nil {
 		return "", nil, c(d, r.Name)
 	}
-	return "", nil, fmt.Errorf("nothing called %q: known are cq, hmc, mr, qp, regs, link, reset", r.What)
+	return "", nil, fmt.Errorf("nothing called %q: known are cq, findings, hmc, mr, qp, regs, link, reset", r.What)
 }
 
 // Ask sends one request to the control socket at path. An error in the answer

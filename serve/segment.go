@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/check"
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/fabric"
 )
@@ -40,12 +41,13 @@ type segment struct {
 	sw      *fabric.Switch
 	capture *fabric.Capture // nil for none
 	logger  hclog.Logger
+	emit    func(any) // takes what happens to the segment, too
 }
 
 // captureEnd is how long the writer of a capture may take for its end.
 const captureEnd = 2 * time.Second
 
-func newSegment(n Network, cards int, logger hclog.Logger) (*segment, error) {
+func newSegment(n Network, cards int, logger hclog.Logger, emit func(any)) (*segment, error) {
 	var names []string
 	for i := range cards {
 		names = append(names, cardName(i))
@@ -58,7 +60,7 @@ func newSegment(n Network, cards int, logger hclog.Logger) (*segment, error) {
 			return nil, fmt.Errorf("impairment: no port %q: there are %s", r.Port, strings.Join(names, ", "))
 		}
 	}
-	g := &segment{engine: engine.New(engine.Config{}), logger: logger}
+	g := &segment{engine: engine.New(engine.Config{}), logger: logger, emit: emit}
 	o := fabric.Options{Clock: g.engine.Clock(), Emit: g.event, Impair: n.Impair}
 	if n.Capture != nil {
 		g.capture = fabric.NewLateCapture()
@@ -80,6 +82,7 @@ func uplinkName(i int) string { return fmt.Sprintf("uplink%d", i) }
 
 // event logs what happens to the segment.
 func (g *segment) event(e any) {
+	g.emit(e)
 	switch e := e.(type) {
 	case fabric.UplinkUp:
 		g.logger.Info(e.String())
@@ -114,9 +117,11 @@ func (g *segment) close() {
 
 // card is a device and its place on the segment.
 type card struct {
-	dev  *devmodel.Device
-	port *fabric.Port
-	link sync.Mutex // held while both of them are told
+	dev     *devmodel.Device
+	port    *fabric.Port
+	link    sync.Mutex     // held while both of them are told
+	checker *check.Checker // nil: none
+	guest   atomic.Pointer[guestInfo]
 }
 
 // plug makes a card with a cable to the switch.

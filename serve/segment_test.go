@@ -207,7 +207,7 @@ func TestCaptureNobodyTakes(t *testing.T) {
 // Whoever pulls a cable and plugs it in at the same time: card and switch agree on
 // what came last.
 func TestLinkConcurrent(t *testing.T) {
-	g, err := newSegment(Network{}, 1, hclog.NewNullLogger())
+	g, err := newSegment(Network{}, 1, hclog.NewNullLogger(), func(any) {})
 	if err != nil {
 		t.Fatal(err)
 	}

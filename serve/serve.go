@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,13 @@ type Options struct {
 	Network Network
 	// Personality of all devices; the zero value is the default one.
 	Personality hmc.Personality
-	Logger      hclog.Logger
+	// Unchecked: drivers' mistakes are not looked for.
+	Unchecked bool
+	// Events opens what gets every event of every device as JSON lines (see
+	// trace.Writer), without ever holding a device up. It is called when
+	// everything else is there. nil for none.
+	Events func(context.Context) (io.Writer, error)
+	Logger hclog.Logger
 }
 
 // Host is a set of devices being served.
@@ -44,6 +51,8 @@ type Host struct {
 	segment *segment
 	cards   []*card
 	wg      sync.WaitGroup
+	events  *trace.Writer // nil for none
+	logger  hclog.Logger
 	cancel  context.CancelFunc
 	errs    chan error
 	done    chan struct{} // closed when nothing is left
@@ -70,12 +79,18 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
-	segment, err := newSegment(o.Network, len(o.Sockets), o.Logger)
+	var events *trace.Writer
+	sink := func(string) func(any) { return func(any) {} }
+	if o.Events != nil {
+		events = trace.NewWriter()
+		sink = events.Sink
+	}
+	segment, err := newSegment(o.Network, len(o.Sockets), o.Logger, sink("network"))
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	h := &Host{segment: segment, cancel: cancel, errs: make(chan error, len(o.Sockets)+1), done: make(chan struct{})}
+	h := &Host{segment: segment, events: events, logger: o.Logger, cancel: cancel, errs: make(chan error, len(o.Sockets)+1), done: make(chan struct{})}
 	fail := func(err error) (*Host, error) {
 		go h.end(ctx)
 		h.Close()
@@ -104,8 +119,17 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 		if i < len(o.MACs) {
 			mac = o.MACs[i]
 		}
-		checker := check.New(logger)
-		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Profile: o.Personality.Profile, Emit: trace.Fan(blameless(checker.Event), trace.Log(logger))})
+		watchers := []func(any){trace.Log(logger)}
+		var checker *check.Checker
+		if !o.Unchecked {
+			checker = check.New(logger)
+			watchers = append(watchers, blameless(checker.Event))
+		}
+		if events != nil {
+			watchers = append(watchers, events.Sink(cardName(i)))
+		}
+		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Profile: o.Personality.Profile, Emit: trace.Fan(watchers...)})
+		card.checker = checker
 		h.cards = append(h.cards, card)
 		srv := vfiouser.NewServer(card.dev, layout(), vfiouser.Options{Logger: logger})
 		start(func() {
@@ -130,6 +154,13 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 		}
 		segment.capture.Start(w)
 	}
+	if o.Events != nil {
+		w, err := o.Events(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		events.Start(w, func(err error) { o.Logger.Error(err.Error()) })
+	}
 	close(begin)
 	go h.end(ctx)
 	return h, nil
@@ -141,6 +172,11 @@ func (h *Host) end(ctx context.Context) {
 	h.segment.endCapture()
 	h.wg.Wait()
 	h.segment.close()
+	if h.events != nil {
+		if err := h.events.Close(); err != nil {
+			h.logger.Error(err.Error())
+		}
+	}
 	close(h.done)
 }
 

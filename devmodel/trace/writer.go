@@ -49,14 +49,19 @@ type entry struct {
 	event  any
 }
 
-// NewWriter begins to write to w. failed is called once, from a goroutine of the
-// writer, when w takes no more; later events are dropped. w remains the caller's
-// to close.
-func NewWriter(w io.Writer, failed func(error)) *Writer {
-	t := &Writer{w: w, failed: failed, events: make(chan entry, writerRoom), end: make(chan struct{}), done: make(chan struct{})}
+// NewWriter makes a writer that keeps what comes until Start.
+func NewWriter() *Writer {
+	t := &Writer{events: make(chan entry, writerRoom), end: make(chan struct{}), done: make(chan struct{})}
 	t.close = sync.OnceFunc(func() { close(t.end) })
-	go t.run()
 	return t
+}
+
+// Start begins to write to w; it is called once at most. failed is called once,
+// from a goroutine of the writer, when w takes no more; later events are dropped.
+// w remains the caller's to close.
+func (t *Writer) Start(w io.Writer, failed func(error)) {
+	t.w, t.failed = w, failed
+	go t.run()
 }
 
 // Sink takes the events of one device.
@@ -128,8 +133,11 @@ func (t *Writer) write(encode *json.Encoder, e entry) error {
 }
 
 // Close writes what waits, and gives a reader that has stopped a few seconds for
-// it. Events that come later are dropped.
+// it. Events that come later are dropped. Start does not run beside it.
 func (t *Writer) Close() error {
+	if t.w == nil {
+		return nil
+	}
 	if d, ok := t.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		_ = d.SetWriteDeadline(time.Now().Add(writerPatience)) // a regular file has none, and needs none
 	}

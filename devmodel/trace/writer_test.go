@@ -16,8 +16,9 @@ import (
 
 func TestEventsAreLines(t *testing.T) {
 	var out bytes.Buffer
-	w := NewWriter(&out, func(err error) { t.Error(err) })
+	w := NewWriter()
 	w.Sink("card0")(cqp.NotLive{Doorbell: 4})
+	w.Start(&out, func(err error) { t.Error(err) })
 	w.Sink("card1")(cqp.Destroyed{})
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -41,7 +42,8 @@ func TestEventsAreLines(t *testing.T) {
 // A reader that stands still stops nobody, and is told what it missed.
 func TestSlowReaderLosesEvents(t *testing.T) {
 	r, pipe := io.Pipe()
-	w := NewWriter(pipe, func(err error) { t.Error(err) })
+	w := NewWriter()
+	w.Start(pipe, func(err error) { t.Error(err) })
 	sink := w.Sink("card0")
 	const sent = 10 * writerRoom
 	for i := range uint32(sent) {
@@ -81,7 +83,8 @@ func TestSlowReaderLosesEvents(t *testing.T) {
 // A writer that fails is told of once, and later events go nowhere.
 func TestFailedWriter(t *testing.T) {
 	told := make(chan error, 2)
-	w := NewWriter(broken{}, func(err error) { told <- err })
+	w := NewWriter()
+	w.Start(broken{}, func(err error) { told <- err })
 	sink := w.Sink("card0")
 	sink("one")
 	if err := <-told; !errors.Is(err, io.ErrClosedPipe) {
