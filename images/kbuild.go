@@ -37,7 +37,7 @@ type KernelTree struct {
 func kernelTreeName(kernel string) string { return "kbuild-" + kernel }
 
 // kernelTreeFormat changes with what kernelTreeLocked makes of the packages.
-const kernelTreeFormat = 1
+const kernelTreeFormat = 2
 
 // kernelTreeRecipe asks for the packages of exactly this kernel.
 func kernelTreeRecipe(d debianKernel, k *Kernel) (fetchRecipe, error) {
@@ -245,8 +245,9 @@ func ownLoader(root string) error {
 			if err := os.Rename(path, path+".elf"); err != nil {
 				return err
 			}
+			// modpost runs another program that is named like itself.
 			script := "#!/bin/sh\nroot=${0%/*}/" + up + "\n" +
-				`exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu" "$0.elf" "$@"` + "\n"
+				`exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu" --argv0 "$0" "$0.elf" "$@"` + "\n"
 			return os.WriteFile(path, []byte(script), 0o755)
 		})
 		if err != nil {

@@ -55,7 +55,7 @@ func TestKernelTreeMoves(t *testing.T) {
 	tool := filepath.Join(root, "usr/lib/linux-kbuild-1/scripts/basic/fixdep")
 	mustWrite(t, tool, "\x7fELF program")
 	mustWrite(t, filepath.Join(root, "usr/lib/linux-kbuild-1/scripts/object.o"), "\x7fELF object")
-	mustWrite(t, filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "#!/bin/sh\nshift 2\necho ran \"${1##*/}\" \"$2\"\n")
+	mustWrite(t, filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "#!/bin/sh\nshift 2\necho ran \"$2\" \"${3##*/}\" \"$4\"\n")
 	for _, f := range []string{tool, filepath.Join(root, "lib64/ld-linux-x86-64.so.2")} {
 		if err := os.Chmod(f, 0o755); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestKernelTreeMoves(t *testing.T) {
 	build := filepath.Join(root, "usr/src/linux-headers-1-amd64")
 	for _, run := range []struct{ name, want string }{
 		{"make", "built in " + build + "\n"},
-		{"./scripts/basic/fixdep", "ran fixdep.elf -x\n"},
+		{"./scripts/basic/fixdep", "ran ./scripts/basic/fixdep fixdep.elf -x\n"},
 	} {
 		cmd := exec.Command(run.name, map[bool][]string{true: {"-s"}, false: {"-x"}}[run.name == "make"]...)
 		cmd.Dir = build
