@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	devicehmc "github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/serve"
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
@@ -101,12 +102,17 @@ func serveCards(t testing.TB, ctx context.Context, n int) ([]string, *findings) 
 // serveTo serves n devices, whose complaints go to a writer.
 func serveTo(t testing.TB, ctx context.Context, n int, complaints io.Writer) []string {
 	t.Helper()
+	return servePersonality(t, ctx, n, complaints, devicehmc.Personality{})
+}
+
+func servePersonality(t testing.TB, ctx context.Context, n int, complaints io.Writer, p devicehmc.Personality) []string {
+	t.Helper()
 	var sockets []string
 	dir := t.TempDir()
 	for k := range n {
 		sockets = append(sockets, filepath.Join(dir, string('a'+rune(k))))
 	}
-	host, err := serve.Start(ctx, serve.Options{Sockets: sockets, Control: filepath.Join(dir, "ctl"),
+	host, err := serve.Start(ctx, serve.Options{Sockets: sockets, Control: filepath.Join(dir, "ctl"), Personality: p,
 		Logger: hclog.New(&hclog.LoggerOptions{Output: complaints, Level: hclog.Warn, DisableTime: true})})
 	if err != nil {
 		t.Fatal(err)

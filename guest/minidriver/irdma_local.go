@@ -11,7 +11,6 @@ import "math/rand/v2"
 const (
 	sqSTagIndexBit = 8
 	sqLPBLSizeBit  = 44
-	sqHPageSizeBit = 46
 	sqRightsBit    = 48
 	sqVABased      = 1 << 53
 	sqWindowType1  = 1 << 54 // MEMWINDOWTYPE
@@ -101,11 +100,8 @@ func (f *FastReg) words() (w [3]uint64, header uint64) {
 	w[1] = pages[0]&^uint64(sqPBLHiMask) | index>>16&sqPBLHiMask
 	w[2] = f.MR.Len | index&0xffff<<sqPBLLoBit
 	header = uint64(f.MR.STag) | uint64(f.Access)<<sqRightsBit | sqVABased
-	if len(pages) > 1 {
+	if len(pages) > 1 { // of 4 KiB: the driver offers nothing else
 		header |= 1 << sqLPBLSizeBit
-	}
-	if f.Region.PageSize == Page2M {
-		header |= 1 << sqHPageSizeBit
 	}
 	return w, header
 }

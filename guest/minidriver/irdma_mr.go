@@ -101,17 +101,28 @@ func (r *IRDMA) StartRegMR(pd uint32, region *Region, access Access, o MROptions
 		w[3] |= 3 << stagLPBLSizeBit
 		w[6] = m.list.index
 	}
-	switch region.PageSize {
-	case Page2M:
-		w[3] |= 1 << stagHPageSizeBit
-	case Page4K:
-	default:
-		return nil, fmt.Errorf("pages of %d bytes", region.PageSize)
+	code, err := hPageSize(region.PageSize)
+	if err != nil {
+		return nil, err
 	}
+	w[3] |= code << stagHPageSizeBit
 	if !o.ZeroBased {
 		w[3] |= stagVABased
 	}
 	return m, m.start(w, access, o.Rand)
+}
+
+// hPageSize is the code of a page size (type.h:enum irdma_page_size).
+func hPageSize(size int) (code uint64, err error) {
+	switch size {
+	case Page4K:
+		return 0, nil
+	case Page2M:
+		return 1, nil
+	case Page1G:
+		return 2, nil
+	}
+	return 0, fmt.Errorf("pages of %d bytes", size)
 }
 
 // RegAll registers all memory, by addresses of the device

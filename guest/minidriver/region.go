@@ -12,6 +12,7 @@ import (
 const (
 	Page4K = 4 << 10
 	Page2M = 2 << 20
+	Page1G = 1 << 30
 )
 
 // Region is memory of a program: one run by the program's own addresses, in
