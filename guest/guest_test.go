@@ -233,6 +233,23 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// A module that is part of the kernel has no hash, one that is not loaded no folder.
+func TestModules(t *testing.T) {
+	sys := t.TempDir()
+	for name, file := range map[string]string{"irdma": "srcversion", "ice": "uevent"} {
+		if err := os.MkdirAll(filepath.Join(sys, "module", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sys, "module", name, file), []byte("0123456789ABCDEF0123456\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []wire.Module{{Name: "irdma", SrcVersion: "0123456789ABCDEF0123456"}}
+	if diff := cmp.Diff(want, modules(sys, "ice", "irdma", "rxe")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestPlace(t *testing.T) {
 	dir := t.TempDir()
 	at := func(p string) string { return filepath.Join(dir, p) }

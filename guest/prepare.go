@@ -71,7 +71,20 @@ func prepare(c wire.Config, a *agent, procs *processes) wire.Ready {
 		ice:   slices.Contains(c.Modules, "ice"),
 		irdma: slices.Contains(c.Modules, "irdma"),
 	}
-	return waitDevices(seen, want, c.DeviceWait)
+	ready := waitDevices(seen, want, c.DeviceWait)
+	ready.Modules = modules("/sys", "ice", "irdma")
+	return ready
+}
+
+// modules tells which build of each module is loaded. One that is part of the
+// kernel has no hash of its own.
+func modules(sys string, names ...string) (out []wire.Module) {
+	for _, name := range names {
+		if v := readAttr(sys, "module", name, "srcversion"); v != "" {
+			out = append(out, wire.Module{Name: name, SrcVersion: v})
+		}
+	}
+	return out
 }
 
 // waitDevices waits for what may still come. A port's state has no event of its

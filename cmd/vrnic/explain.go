@@ -35,6 +35,7 @@ func newExplain() *cobra.Command {
 		{"qp [N]", "queue pairs", 1},
 		{"cq [N]", "completion queues", 1},
 		{"mr [STAG [ADDRESS [LENGTH]]]", "memory regions; with ADDRESS the walk to guest memory, every word it reads", 3},
+		{"findings", "what the driver did wrong so far", 0},
 	} {
 		sub := &cobra.Command{
 			Use:   e.use,

@@ -10,15 +10,18 @@ import (
 
 	"github.com/vrnic/vrnic/guest/launch"
 	"github.com/vrnic/vrnic/guest/wire"
+	"github.com/vrnic/vrnic/serve"
 )
 
 // launch boots the guests with a card each.
-func (r *runFlags) launch(ctx context.Context, c launch.Config, sockets []string) (launch.Result, error) {
+func (r *runFlags) launch(ctx context.Context, c launch.Config, host *serve.Host, sockets []string) (launch.Result, error) {
 	first := r.guest(c, 0, sockets)
+	first.Booted = describe(host, 0)
 	if r.guests == 1 {
 		return launch.Run(ctx, first)
 	}
 	second := r.guest(c, 1, sockets)
+	second.Booted = describe(host, 1)
 	second.Name = "peer"
 	second.GDB, second.TTY, second.Stdin = false, false, nil
 	second.Logger = c.Logger.Named(second.Name)

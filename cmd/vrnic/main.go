@@ -19,9 +19,10 @@ import (
 
 // Exit statuses of the tool itself, as timeout(1) and git bisect run know them.
 const (
-	statusUsage   = 2
-	statusTimeout = 124
-	statusFailed  = 125 // the machinery failed, not the command
+	statusUsage    = 2
+	statusFindings = 3 // --check strict, and drivers made mistakes
+	statusTimeout  = 124
+	statusFailed   = 125 // the machinery failed, not the command
 )
 
 // exitStatus ends the program with a status and, unless nil, an error text.
@@ -82,13 +83,13 @@ func run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	var by interrupted
-	if errors.As(context.Cause(ctx), &by) {
-		return 128 + int(by.signal)
-	}
 	var exit exitStatus
 	if !errors.As(err, &exit) {
 		exit = exitStatus{statusUsage, err}
+	}
+	var by interrupted
+	if errors.As(context.Cause(ctx), &by) && exit.status != statusFindings {
+		return 128 + int(by.signal)
 	}
 	if exit.err != nil {
 		fmt.Fprintf(os.Stderr, "vrnic: %v\n", exit.err)

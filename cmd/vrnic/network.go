@@ -58,27 +58,33 @@ func (n *network) parse() (out serve.Network, err error) {
 		}
 		out.Impair = append(out.Impair, r)
 	}
-	switch n.pcap {
+	out.Capture, err = output("--pcap", n.pcap)
+	return out, err
+}
+
+// output checks the name of a file to write, given with a flag, and returns what
+// opens it: nil for no name. What is in the file is taken away only then.
+func output(flag, name string) (func(context.Context) (io.Writer, error), error) {
+	switch name {
 	case "":
+		return nil, nil
 	case stdout:
-		out.Capture = func(context.Context) (io.Writer, error) {
-			// A reader that has had enough ends the capture, not the network.
+		return func(context.Context) (io.Writer, error) {
+			// A reader that has had enough ends the output, not the network.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return withDeadlines(os.Stdout), nil
-		}
-	default:
-		if err := mayWrite(n.pcap); err != nil {
-			return out, fmt.Errorf("--pcap: %w", err)
-		}
-		out.Capture = func(ctx context.Context) (io.Writer, error) {
-			f, err := create(ctx, n.pcap)
-			if err != nil {
-				return nil, fmt.Errorf("--pcap: %w", err)
-			}
-			return f, nil // open until the process ends
-		}
+		}, nil
 	}
-	return out, nil
+	if err := mayWrite(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return func(ctx context.Context) (io.Writer, error) {
+		f, err := create(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		return f, nil // open until the process ends
+	}, nil
 }
 
 // mayWrite tells early what would keep create from opening a file, without

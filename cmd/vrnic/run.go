@@ -33,6 +33,7 @@ type runFlags struct {
 	guests      int
 	peer        string
 	network     network
+	watching    watching
 	personality *personality
 	mac         string
 	macs        [][6]byte // of the cards
@@ -77,7 +78,10 @@ Exit status: CMD's own (128+n if signal n killed it), or if that is 0 and the pe
 CMD failed before it was told to end, the peer's; 124 when --timeout ended CMD; 125
 when a guest or the machinery failed, with the console's last lines; 128+n when
 signal n ended vrnic itself. A guest that panics gives 125, which git bisect run
-takes for "skip this one".`,
+takes for "skip this one".
+
+` + checkHelp + ` With --artifacts all of it is in findings.txt and findings.json
+there. With --check strict the status is 3 if it were 0 and a driver made errors.`,
 		Example: `  vrnic run -- ibv_devinfo -v
   vrnic run --guests 2 --peer 'iperf3 -s -1' -- iperf3 -c peer
   vrnic run -k debian-12 -- sh -c 'dmesg | grep irdma'
@@ -99,11 +103,17 @@ takes for "skip this one".`,
 			if r.network.pcap == stdout {
 				return errors.New("--pcap -: stdout is CMD's; name a file or a FIFO")
 			}
-			segment, err := r.network.parse()
-			if err != nil {
+			if r.watching.events == stdout {
+				return errors.New("--events -: stdout is CMD's; name a file or a FIFO")
+			}
+			var o serve.Options
+			if o.Network, err = r.network.parse(); err != nil {
 				return err
 			}
-			status, err := r.run(cmd.Context(), g, logger, c, segment)
+			if err := r.watching.parse(&o); err != nil {
+				return err
+			}
+			status, err := r.run(cmd.Context(), g, logger, c, o)
 			if err != nil {
 				return exitStatus{status, err}
 			}
@@ -129,7 +139,7 @@ The IPv6 address ends in the same byte: fd77::N/64`)
 	f.StringVar(&r.accel, "accel", "auto", "auto, kvm or tcg")
 	f.DurationVar(&r.bootTimeout, "boot-timeout", launch.DefaultBootTimeout, "how long the guest may take until it can run CMD")
 	f.DurationVar(&r.timeout, "timeout", 0, "how long CMD may run (0: for ever)")
-	f.StringVar(&r.artifacts, "artifacts", "", "directory that receives console, kernel log and QEMU's log; with two guests in guest0 and guest1")
+	f.StringVar(&r.artifacts, "artifacts", "", "directory that receives console, kernel log and QEMU's log (with two guests in guest0 and\nguest1) and what the cards found")
 	f.StringVar(&r.append, "append", "", "more arguments for the kernel command line")
 	f.StringArrayVar(&r.copies, "copy", nil, "SRC[:DST]: copy a file or tree into the guest (DST: /root/)")
 	f.StringArrayVar(&r.env, "env", nil, "K=V: a variable in CMD's environment")
@@ -139,6 +149,7 @@ The IPv6 address ends in the same byte: fd77::N/64`)
 	f.StringVar(&r.control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "show the guest's console and milder diagnostics on stderr")
 	r.network.flags(cmd)
+	r.watching.flags(cmd)
 	r.personality = personalityFlag(cmd)
 	g.cacheFlags(cmd)
 	return cmd
@@ -146,7 +157,7 @@ The IPv6 address ends in the same byte: fd77::N/64`)
 
 // run boots the guest described by c; the status counts with or without an
 // error.
-func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config, segment serve.Network) (int, error) {
+func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config, o serve.Options) (status int, err error) {
 	cache, err := g.openCache(logger)
 	if err != nil {
 		return statusFailed, err
@@ -182,7 +193,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	defer os.RemoveAll(dir)
-	o := serve.Options{Control: r.control, Network: segment, MACs: r.macs, Personality: r.personality.Personality}
+	o.Control, o.MACs, o.Personality = r.control, r.macs, r.personality.Personality
 	for i := range r.guests {
 		o.Sockets = append(o.Sockets, filepath.Join(dir, fmt.Sprintf("card%d", i)))
 	}
@@ -200,12 +211,17 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 
 	// A reader that has had enough ends CMD, by SIGPIPE in the guest, not us.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	result, err := r.launch(ctx, c, o.Sockets)
+	result, err := r.launch(ctx, c, host, o.Sockets)
+	defer func() {
+		if err := r.watching.tell(g, cards, host, r.artifacts); err != nil {
+			logger.Error(err.Error())
+		}
+	}()
 	switch {
 	case err == nil && result.Reason != "":
 		return result.Status, errors.New(result.Reason)
 	case err == nil:
-		return result.Status, nil
+		return r.watching.status(result.Status, host.DriverErrors()), nil
 	case errors.Is(err, launch.ErrTimeout):
 		return statusTimeout, err
 	}

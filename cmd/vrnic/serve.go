@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 func newServe(g *global) *cobra.Command {
 	var o serve.Options
 	var n network
+	var w watching
 	var mac string
 	var personality *personality
 	cmd := &cobra.Command{
@@ -25,12 +27,14 @@ func newServe(g *global) *cobra.Command {
 		Short: "Serve cards to a QEMU of your own",
 		Long: `Serves one card per socket, all of them on one Ethernet switch. The QEMU
 arguments that attach each are printed on stderr; once every socket listens, the
-line "ready" on stdout (on stderr with --pcap -). A QEMU that goes away leaves its
-card in power-on state, ready for the next. SIGINT or SIGTERM removes the sockets
-and ends with status 0.
+line "ready" on stdout (on stderr with --pcap - or --events -). A QEMU that goes away
+leaves its card in power-on state, ready for the next. SIGINT or SIGTERM removes the
+sockets and ends with status 0, or with --check strict 3 if a driver made errors.
 
 The ports of the switch are called card0, card1, … in the order of --socket, and
-uplink0, uplink1, … in that of --uplink.`,
+uplink0, uplink1, … in that of --uplink.
+
+` + checkHelp,
 		Example: `  vrnic serve --socket /tmp/card0 --control /tmp/control
   vrnic serve --socket /tmp/a --socket /tmp/b --pcap - | tshark -r -
   vrnic serve --socket /tmp/card0 --uplink tap:vrnic0`,
@@ -43,6 +47,12 @@ uplink0, uplink1, … in that of --uplink.`,
 			o.Logger, o.Personality = logger, personality.Personality
 			if o.Network, err = n.parse(); err != nil {
 				return err
+			}
+			if err := w.parse(&o); err != nil {
+				return err
+			}
+			if n.pcap == stdout && w.events == stdout {
+				return errors.New("--pcap - and --events -: stdout can be only one of them")
 			}
 			if cmd.Flags().Changed("mac") {
 				if o.MACs, err = countMACs(mac, len(o.Sockets)); err != nil {
@@ -61,12 +71,19 @@ uplink0, uplink1, … in that of --uplink.`,
 				fmt.Fprintf(cmd.ErrOrStderr(), "attach %s with:\n  %s\n", s, shellArgs(launch.AttachArgs([]string{s}, "1G")))
 			}
 			ready := cmd.OutOrStdout()
-			if n.pcap == stdout {
+			if n.pcap == stdout || w.events == stdout {
 				ready = cmd.ErrOrStderr()
 			}
 			fmt.Fprintln(ready, "ready")
 			select {
 			case <-cmd.Context().Done():
+				h.Close()
+				if err := w.tell(g, logger, h, ""); err != nil {
+					return exitStatus{1, err}
+				}
+				if status := w.status(0, h.DriverErrors()); status != 0 {
+					return exitStatus{status: status}
+				}
 				return nil
 			case err := <-h.Errors():
 				return exitStatus{1, err}
@@ -78,6 +95,7 @@ uplink0, uplink1, … in that of --uplink.`,
 	f.StringVar(&o.Control, "control", "", "path of a socket that answers vrnic explain and vrnic ctl")
 	f.StringVar(&mac, "mac", "", "MAC address of the first card; further ones count up (default: made from the sockets' paths)")
 	n.flags(cmd)
+	w.flags(cmd)
 	personality = personalityFlag(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("socket"))
 	return cmd

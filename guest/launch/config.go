@@ -66,6 +66,10 @@ type Config struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
+	// Booted, if set, is called once the guest can run commands, before the
+	// first one.
+	Booted func(kernel string, ready wire.Ready)
+
 	Artifacts string    // directory for console.log, kernel.log, qemu.log, qmp.log; empty: none
 	Console   io.Writer // gets the console and the kernel log as they come; nil: nobody
 	Logger    hclog.Logger

@@ -108,7 +108,7 @@ func fakeQEMU(scenario string, args []string) {
 		select {}
 	}
 	procNet, _ := strings.CutPrefix(scenario, "net:")
-	ready := wire.Ready{Missing: []string{"0000:01:00.0: irdma0 is not active"}}
+	ready := wire.Ready{Missing: []string{"0000:01:00.0: irdma0 is not active"}, Modules: []wire.Module{{Name: "irdma", SrcVersion: "F4CE"}}}
 	if err := guest.Serve(agent, wire.Hello{Version: wire.Version, Release: "7.3.4-fake"}, ready, procNet); err != nil {
 		if anew.Load() {
 			select {} // until the other thread has started the program anew

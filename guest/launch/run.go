@@ -48,6 +48,9 @@ func Boot(ctx context.Context, c Config) (_ *Machine, err error) {
 		switch {
 		case err == nil:
 			m.adopt(logs)
+			if c.Booted != nil {
+				c.Booted(m.Kernel(), m.Ready())
+			}
 			return m, nil
 		case errors.Is(err, errNoLife) && restarts < maxRestarts:
 			m.Kill()

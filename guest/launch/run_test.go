@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vrnic/vrnic/guest/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -269,6 +270,20 @@ func TestRestart(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "no sign of life"); n != 1 {
 		t.Errorf("%d restarts in the log, want 1:\n%s", n, &log)
+	}
+}
+
+// TestBooted: what the agent says of its guest is told before the command runs.
+func TestBooted(t *testing.T) {
+	c := fakeConfig(t, "ok", "true")
+	var kernel string
+	var ready wire.Ready
+	c.Booted = func(k string, r wire.Ready) { kernel, ready = k, r }
+	if _, err := Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if kernel != "7.3.4-fake" || len(ready.Modules) != 1 || ready.Modules[0].SrcVersion != "F4CE" {
+		t.Errorf("kernel %q, %+v", kernel, ready)
 	}
 }
 

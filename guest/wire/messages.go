@@ -23,6 +23,14 @@ type Ready struct {
 	Devices []Device `json:"devices,omitempty"`
 	// Missing names, one line each, what the agent waited for in vain.
 	Missing []string `json:"missing,omitempty"`
+	// Modules are the builds of the devices' drivers that were loaded then.
+	Modules []Module `json:"modules,omitempty"`
+}
+
+// Module is a loaded kernel module.
+type Module struct {
+	Name       string `json:"name"`
+	SrcVersion string `json:"srcversion"` // /sys/module/NAME/srcversion
 }
 
 // Device is one NIC of ours as the guest sees it.
