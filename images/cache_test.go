@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -149,12 +150,16 @@ func TestLock(t *testing.T) {
 	}
 	// Two at once: each sees the other's work complete or not at all.
 	done := make(chan int)
-	count := 0 // guarded by the lock alone
+	var inside, count atomic.Int32 // the race detector knows nothing of the lock
 	for _, c := range []*Cache{a, b} {
 		go func() {
 			for range 20 {
 				_ = c.locked(t.Context(), func() error {
-					count++
+					if inside.Add(1) != 1 {
+						t.Error("two have the lock")
+					}
+					defer inside.Add(-1)
+					count.Add(1)
 					_, err := c.tempLocked("x")
 					return err
 				})
@@ -164,8 +169,8 @@ func TestLock(t *testing.T) {
 	}
 	<-done
 	<-done
-	if count != 40 {
-		t.Errorf("%d critical sections ran, want 40", count)
+	if n := count.Load(); n != 40 {
+		t.Errorf("%d critical sections ran, want 40", n)
 	}
 }
 
