@@ -21,6 +21,7 @@ type Walk struct {
 	TO       uint64
 	Len      uint32
 	Entry    *Entry // nil: there is none
+	Parent   *Entry // the region that Entry, a bound window, is bound to
 	Reads    []Read
 	Segments []Segment
 }
@@ -31,6 +32,12 @@ type recorder struct{ walk *Walk }
 func (r *recorder) entry(e *Entry) {
 	if r != nil {
 		r.walk.Entry = e
+	}
+}
+
+func (r *recorder) parent(e *Entry) {
+	if r != nil {
+		r.walk.Parent = e
 	}
 }
 

@@ -50,7 +50,7 @@ func FuzzPBLEWalk(f *testing.F) {
 		if r.Level == Contiguous {
 			r.Base = sd
 		}
-		registered := b.table.Register(r) == nil
+		registered := b.table.Register(r, by) == nil
 		for i := 0; i < 64 && len(in) > 0; i++ {
 			at, v := word(), word()
 			if at>>63 != 0 && b.pages != nil {

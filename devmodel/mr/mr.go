@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mr is the table of STags: memory regions with their rights, and the
-// translation from (STag, address, length) to guest memory.
+// Package mr is the table of STags: memory regions and windows with their
+// rights, and the translation from (STag, address, length) to guest memory.
 //
 // Contract and traps:
 //   - An entry is immutable and hangs on an atomic pointer: translations run
-//     on any goroutine beside changes of the table. Whoever removes an entry
-//     must wait until translations that still hold it have ended (grace)
-//     before telling the driver.
+//     on any goroutine beside changes of the table. Whoever ends what an entry
+//     allows (Deallocate, Invalidate, Bind of a bound window) must wait until
+//     translations that still hold it are over (grace) before the driver is
+//     told.
+//   - Changes come from the control QP and, in steps, from send queues and
+//     peers. They take a lock of the table's own, a leaf.
 //   - The 24-bit index a driver sends carries random bits of its own on top
 //     of the table index. They belong to the STag: all 32 bits must match.
 //   - A length of 0 in a registration means all of memory. A length of 0 in
 //     an access validates nothing, not even the STag.
 //   - Page buffer list entries (PBLEs) are read from the guest at every
 //     translation: they have no valid bit and no invalidation.
+//   - A bound window holds its region: that can be neither invalidated nor
+//     deallocated before. So a window's access goes through the region's page
+//     list as it was at the bind.
 //   - Explain is the data path's own walk with a recorder.
 package mr
 
@@ -21,6 +27,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
@@ -62,8 +70,8 @@ type State uint8
 // States. A free entry is an absent one.
 const (
 	Free      State = iota
-	Allocated       // ALLOC_STAG done, no memory registered yet
-	Valid
+	Allocated       // no memory: to be registered by a send queue, or to be bound
+	Valid           // a window's is called bound
 )
 
 func (s State) String() string { return [...]string{"FREE", "ALLOCATED", "VALID"}[s] }
@@ -144,10 +152,58 @@ func (r *Region) listed() uint64 {
 	return 0
 }
 
+// Kind is what an STag stands for.
+type Kind uint8
+
+// Kinds. Type 1 windows belong to a protection domain and may be bound again
+// and again; type 2 ones belong to the QP that bound them, until they are
+// invalidated.
+const (
+	Memory Kind = iota
+	Window1
+	Window2
+)
+
+func (k Kind) String() string { return [...]string{"MR", "MW type 1", "MW type 2"}[k] }
+
+// Window tells whether it is one of the memory windows.
+func (k Kind) Window() bool { return k != Memory }
+
+// Origin is the command or work request that made an STag what it is.
+type Origin struct {
+	Op  string // kernel name of the operation
+	QP  uint32 // whose send queue it was on; 0: the control QP's
+	WQE uint32 // its index there
+}
+
+func (o Origin) String() string {
+	op := strings.TrimPrefix(o.Op, "IRDMA_CQP_OP_")
+	switch {
+	case op == "":
+		return "unknown"
+	case o.QP == 0:
+		return fmt.Sprintf("%s, CQP WQE %d", op, o.WQE)
+	}
+	return fmt.Sprintf("%s, WQE %d of QP %d", op, o.WQE, o.QP)
+}
+
 // Entry is one STag. It never changes once in the table.
 type Entry struct {
-	Region
-	State State
+	Region // of a bound window: Start is where it begins, in the region's addresses
+	State  State
+	Kind   Kind
+	By     Origin // what made it so
+	Limit  uint64 // bytes that a fast registration may name
+	Shared bool   // another region is on the same pages (REG_SMR)
+	Parent uint32 // of a bound window: STag of its region
+	QP     uint32 // of a bound window of type 2: the one that may use it
+
+	// Windows is how many are bound to a region. Entries tells it; in the
+	// table it is 0.
+	Windows uint32
+
+	parent *Entry // Parent's; it stays as it is while the window is bound
+	audit  *audit // of a VALID region, if somebody listens
 }
 
 // Errors of table operations. The first two are the driver's parameters,
@@ -163,24 +219,36 @@ type Config struct {
 	Emit func(any) // may be nil
 }
 
-// Table holds the STags of one function. Translations may run on any
-// goroutine; changes of the table are made under the control lock.
+// slot is the place of one STag.
+type slot struct {
+	entry   atomic.Pointer[Entry]
+	windows uint32 // bound to it; guarded by the table's lock
+}
+
+// Table holds the STags of one function.
 type Table struct {
-	hmc  *hmc.Cache
-	emit func(any)
+	hmc     *hmc.Cache
+	emit    func(any)
+	listens bool // somebody hears what emit is told
 
 	// drvBits is the number of the driver's own bits on top of an index.
 	drvBits atomic.Uint32
-	entries []atomic.Pointer[Entry]
+	slots   []slot
 	count   atomic.Int64
+	owned   atomic.Int64 // windows that belong to a QP
+
+	mu      sync.Mutex // guards changes
+	history history
+	claims  claims
+	watch   watch
 }
 
 // New makes an empty table.
 func New(c Config) *Table {
+	t := &Table{hmc: c.HMC, emit: c.Emit, listens: c.Emit != nil, slots: make([]slot, c.HMC.Max(hmc.MR))}
 	if c.Emit == nil {
-		c.Emit = func(any) {}
+		t.emit = func(any) {}
 	}
-	t := &Table{hmc: c.HMC, emit: c.Emit, entries: make([]atomic.Pointer[Entry], c.HMC.Max(hmc.MR))}
 	t.drvBits.Store(driverBits(0))
 	return t
 }
@@ -201,15 +269,49 @@ func (t *Table) slot(index uint32) uint32 {
 	return index & (1<<(24-t.drvBits.Load()) - 1)
 }
 
+// load is what a 24-bit STag index names, nil if nothing.
+func (t *Table) load(index uint32) (i uint32, e *Entry) {
+	if i = t.slot(index); i == 0 || i >= uint32(len(t.slots)) {
+		return i, nil
+	}
+	return i, t.slots[i].entry.Load()
+}
+
+// put changes slot i. The caller holds mu.
+func (t *Table) put(i uint32, e *Entry) {
+	old := t.slots[i].entry.Swap(e)
+	for _, x := range []struct {
+		e *Entry
+		n int64
+	}{{old, -1}, {e, 1}} {
+		if x.e == nil {
+			continue
+		}
+		t.count.Add(x.n)
+		if p := x.e.parent; p != nil {
+			t.slots[t.slot(p.Index)].windows += uint32(x.n)
+		}
+		if x.e.QP != 0 {
+			t.owned.Add(x.n)
+		}
+	}
+}
+
 // Reset frees every STag. Running translations may still hold one: the caller
 // waits for grace.
 func (t *Table) Reset(reg.Domain) {
-	for i := range t.entries {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history, t.claims = history{}, claims{}
+	t.owned.Store(0)
+	t.watch.forget()
+	for i := range t.slots {
 		if t.count.Load() == 0 {
 			return // a driver may reset again and again
 		}
-		if t.entries[i].Load() != nil { // few are: a load is far cheaper
-			t.entries[i].Store(nil)
+		if t.slots[i].entry.Load() != nil { // few are: a load is far cheaper
+			t.slots[i].entry.Store(nil)
+			t.slots[i].windows = 0
 			t.count.Add(-1)
 		}
 	}
@@ -218,90 +320,30 @@ func (t *Table) Reset(reg.Domain) {
 // Len is the number of STags that are not free.
 func (t *Table) Len() int { return int(t.count.Load()) }
 
-// Allocate makes r.Index ALLOCATED: reserved for a later fast registration
-// (ALLOC_STAG). Errors wrap ErrParameter, ErrState or hmc.ErrAccess.
-func (t *Table) Allocate(r Region) error { return t.insert(r, Allocated) }
-
-// Register makes r a VALID region (REG_MR). Errors wrap ErrParameter,
-// ErrState or hmc.ErrAccess.
-func (t *Table) Register(r Region) error { return t.insert(r, Valid) }
-
-func (t *Table) insert(r Region, s State) error {
-	if !t.hmc.Backed() {
-		return fmt.Errorf("STag before SHMC_PAGES_ALLOCATED: %w", ErrState)
+// First lists the STags of up to n entries, those with the lowest table index.
+func (t *Table) First(n int) []uint32 {
+	var out []uint32
+	for i := range t.slots {
+		if len(out) == n || t.count.Load() == 0 {
+			break
+		}
+		if e := t.slots[i].entry.Load(); e != nil {
+			out = append(out, e.STag())
+		}
 	}
-	if err := t.checkRegion(&r); err != nil {
-		return err
-	}
-	t.drvBits.Store(driverBits(t.hmc.Count(hmc.MR)))
-	i := t.slot(r.Index)
-	switch {
-	case i == 0:
-		return fmt.Errorf("STag index 0: %w", ErrParameter)
-	case i >= t.hmc.Count(hmc.MR) || i >= uint32(len(t.entries)):
-		return fmt.Errorf("STag index %d, the function has %d: %w", i, t.hmc.Count(hmc.MR), ErrParameter)
-	}
-	if _, err := t.hmc.Resolve(hmc.MR, i); err != nil {
-		return err
-	}
-	if !t.entries[i].CompareAndSwap(nil, &Entry{Region: r, State: s}) {
-		return fmt.Errorf("STag index %d is not free: %w", i, ErrState)
-	}
-	t.count.Add(1)
-	return nil
-}
-
-func (t *Table) checkRegion(r *Region) error {
-	if r.VABased && r.Length > 0 && r.Start+(r.Length-1) < r.Start {
-		return fmt.Errorf("region %#x+%#x wraps: %w", r.Start, r.Length, ErrParameter)
-	}
-	switch r.Level {
-	case Contiguous:
-		return nil
-	case Flat, TwoLevel:
-	default:
-		return fmt.Errorf("LPBLSIZE %d: %w", r.Level, ErrParameter)
-	}
-	entries := r.listed()
-	if r.Length == 0 {
-		return fmt.Errorf("all of memory by a page list: %w", ErrParameter)
-	}
-	if n := uint64(t.hmc.Count(hmc.PBLE)); uint64(r.First) >= n || entries > n-uint64(r.First) {
-		t.emit(PBLERange{STag: r.STag(), Index: uint64(r.First), Needed: entries, Count: uint32(n)})
-		return fmt.Errorf("%d PBLEs from %d on, there are %d: %w", entries, r.First, n, ErrParameter)
-	}
-	return nil
-}
-
-// Deallocate frees an STag (DEALLOC_STAG): no later translation finds it. The
-// caller waits for grace before it tells the driver. Errors wrap ErrState.
-func (t *Table) Deallocate(index, pd uint32) error {
-	i := t.slot(index)
-	if i >= uint32(len(t.entries)) {
-		return fmt.Errorf("STag index %d is free: %w", i, ErrState)
-	}
-	e := t.entries[i].Load()
-	switch {
-	case e == nil:
-		return fmt.Errorf("STag index %d is free: %w", i, ErrState)
-	case e.Index != index:
-		return fmt.Errorf("STag index %#x, registered as %#x: %w", index, e.Index, ErrState)
-	case e.PD != pd:
-		return fmt.Errorf("STag index %d is of PD %d, not %d: %w", i, e.PD, pd, ErrState)
-	}
-	if !t.entries[i].CompareAndSwap(e, nil) {
-		return fmt.Errorf("STag index %d changed meanwhile: %w", i, ErrState)
-	}
-	t.count.Add(-1)
-	return nil
+	return out
 }
 
 // Entries lists the STags that are not free in order of table index.
 func (t *Table) Entries() []Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	out := []Entry{}
-	for i := range t.entries {
-		if e := t.entries[i].Load(); e != nil {
-			out = append(out, *e)
+	for i := range t.slots {
+		if e := t.slots[i].entry.Load(); e != nil {
+			c := *e
+			c.Windows = t.slots[i].windows
+			out = append(out, c)
 		}
 	}
 	return out
@@ -315,8 +357,8 @@ func (t *Table) Using(sd uint32) (stag uint32, ok bool) {
 	if firstMR == endMR && firstPBLE == endPBLE {
 		return 0, false
 	}
-	for i := range t.entries {
-		e := t.entries[i].Load()
+	for i := range t.slots {
+		e := t.slots[i].entry.Load()
 		if e == nil {
 			continue
 		}

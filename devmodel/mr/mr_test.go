@@ -133,7 +133,7 @@ func (b *bench) name(r *Region, pages []uint64) {
 
 func (b *bench) register(r Region) {
 	b.t.Helper()
-	if err := b.table.Register(r); err != nil {
+	if err := b.table.Register(r, by); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -165,6 +165,9 @@ func checkFlat(t testing.TB, segs []Segment, r *Region, pages []uint64, to, n ui
 		t.Fatalf("%d bytes translated, want %d", i, n)
 	}
 }
+
+// by is who changes tables in these tests.
+var by = Origin{Op: "IRDMA_CQP_OP_REG_MR", WQE: 17}
 
 var owner = Subject{PD: 0x2ABCD, QP: 7}
 
@@ -229,7 +232,7 @@ func TestResolveEqualsFlatMap(t *testing.T) {
 			if _, f := b.table.Resolve(nil, owner, r.STag(), base+r.Length-1, 2, LocalRead, false); f == nil || f.Code != Bounds {
 				t.Fatalf("one byte past the end: %v", f)
 			}
-			if err := b.table.Deallocate(r.Index, r.PD); err != nil {
+			if err := b.table.Deallocate(r.Index, r.PD, true, by); err != nil {
 				t.Fatal(err)
 			}
 			b.events = b.events[:0]
@@ -295,7 +298,7 @@ func TestTable(t *testing.T) {
 	} {
 		r := good
 		change(&r)
-		if err := b.table.Register(r); !errors.Is(err, ErrParameter) {
+		if err := b.table.Register(r, by); !errors.Is(err, ErrParameter) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -307,33 +310,33 @@ func TestTable(t *testing.T) {
 	} {
 		r := good
 		change(&r)
-		if err := b.table.Register(r); err != nil {
+		if err := b.table.Register(r, by); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := b.table.Deallocate(r.Index, 3); err != nil {
+		if err := b.table.Deallocate(r.Index, 3, true, by); err != nil {
 			t.Error(err)
 		}
 	}
 	b.register(good)
-	if err := b.table.Register(good); !errors.Is(err, ErrState) {
+	if err := b.table.Register(good, by); !errors.Is(err, ErrState) {
 		t.Errorf("second registration: %v", err)
 	}
-	if err := b.table.Allocate(good); !errors.Is(err, ErrState) {
+	if err := b.table.Allocate(good, Memory, by); !errors.Is(err, ErrState) {
 		t.Errorf("allocation over it: %v", err)
 	}
-	if err := b.table.Deallocate(5|0x2AB<<14, 3); !errors.Is(err, ErrState) {
+	if err := b.table.Deallocate(5|0x2AB<<14, 3, true, by); !errors.Is(err, ErrState) {
 		t.Errorf("other driver bits: %v", err)
 	}
-	if err := b.table.Deallocate(good.Index, 4); !errors.Is(err, ErrState) {
+	if err := b.table.Deallocate(good.Index, 4, true, by); !errors.Is(err, ErrState) {
 		t.Errorf("other PD: %v", err)
 	}
 	if e := b.table.Entries(); len(e) != 1 || e[0].Region != good || e[0].State != Valid || b.table.Len() != 1 {
 		t.Errorf("entries %+v", e)
 	}
-	if err := b.table.Deallocate(good.Index, 3); err != nil {
+	if err := b.table.Deallocate(good.Index, 3, true, by); err != nil {
 		t.Error(err)
 	}
-	if err := b.table.Deallocate(good.Index, 3); !errors.Is(err, ErrState) || b.table.Len() != 0 {
+	if err := b.table.Deallocate(good.Index, 3, true, by); !errors.Is(err, ErrState) || b.table.Len() != 0 {
 		t.Errorf("second deallocation: %v", err)
 	}
 	b.register(good)
@@ -354,7 +357,7 @@ func TestRefusals(t *testing.T) {
 		PageShift: 12, Base: 0x4000_0000, Rights: LocalRead | RemoteRead, Remote: true})
 	b.register(Region{Index: 6, PD: 9, Length: 0, VABased: true, PageShift: 12, Rights: LocalRead | LocalWrite})
 	b.register(Region{Index: 8, PD: 9, Length: 0x100, Start: 0x80, PageShift: 12, Base: 0x5000_0000, Rights: LocalRead | RemoteRead})
-	if err := b.table.Allocate(Region{Index: 7, PD: 9, Length: 4096, PageShift: 12}); err != nil {
+	if err := b.table.Allocate(Region{Index: 7, PD: 9, Length: 4096, PageShift: 12}, Memory, by); err != nil {
 		t.Fatal(err)
 	}
 	user, kernel := Subject{PD: 9, QP: 1}, Subject{PD: 9, QP: 1, Privileged: true}
@@ -378,7 +381,7 @@ func TestRefusals(t *testing.T) {
 		{"free", user, 9 << 8, 0, 1, LocalRead, false, UnallocatedSTag, STagFree{}, nil},
 		{"beyond the count", user, regions << 8, 0, 1, LocalRead, false, BadIndex, STagFree{}, nil},
 		{"index 0", user, 0x42, 0, 1, LocalRead, false, BadIndex, STagFree{}, nil},
-		{"allocated", user, 7 << 8, 0, 1, LocalRead, false, InvalidSTag, STagFree{}, nil},
+		{"allocated", user, 7 << 8, 0, 1, LocalRead, false, InvalidSTag, STagInvalid{}, nil},
 		{"key", user, stag ^ 1, 0x10_0800, 1, LocalRead, false, BadKey, STagKey{}, nil},
 		{"driver bits", user, stag ^ 1<<31, 0x10_0800, 1, LocalRead, false, BadIndex, STagKey{}, nil},
 		{"PD", Subject{PD: 10}, stag, 0x10_0800, 1, LocalRead, false, BadPD, STagPD{}, nil},
@@ -442,6 +445,10 @@ func kind(events []any) string {
 		case nil:
 		case STagFree:
 			out += "free "
+		case STagInvalid:
+			out += "invalid "
+		case STagEnded:
+			out += "ended "
 		case STagKey:
 			out += "key "
 		case STagPD:
@@ -458,6 +465,10 @@ func kind(events []any) string {
 			out += "unmapped "
 		case PBLEMisaligned:
 			out += "misaligned "
+		case PBLEZero:
+			out += "zero-page "
+		case PBLENotAddress:
+			out += "index "
 		case hmc.AccessFailed:
 			out += "HMC "
 		default:
@@ -480,11 +491,13 @@ func TestHostilePageLists(t *testing.T) {
 		oicr   uint32
 	}{
 		{"good flat", Flat, store, 0x7000, 0, "", 0},
-		{"misaligned", Flat, store, 0x7008, 0, "misaligned ", 0},
+		{"misaligned", Flat, store, 0x40_7008, 0, "misaligned ", 0},
+		{"no page", Flat, store, 0, 0, "zero-page ", 0},
+		{"an index", Flat, store, 0x7008, 0, "index ", 0},
 		{"segment cleared", Flat, clear, 0, Translation, "HMC unmapped ", hmc.OICRHMCErr},
 		{"PBLEs unmapped", Flat, unmap, 0, Translation, "unmapped ", 0},
-		{"good root", TwoLevel, store, 0, 0, "", 0},
-		{"leaf at the last PBLE", TwoLevel, store, pbles - 1, 0, "", 0},
+		{"good root, empty leaf", TwoLevel, store, 0, 0, "zero-page ", 0},
+		{"empty leaf at the last PBLE", TwoLevel, store, pbles - 1, 0, "zero-page ", 0},
 		{"leaf behind", TwoLevel, store, pbles, Translation, "HMC range ", hmc.OICRHMCErr},
 		{"leaf of 32 bits", TwoLevel, store, 1<<32 - 1, Translation, "HMC range ", hmc.OICRHMCErr},
 		{"leaf with high bits", TwoLevel, store, 1 << 32, Translation, "range ", 0},
@@ -665,7 +678,7 @@ func TestResolveBesideChanges(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := b.table.Deallocate(r.Index, r.PD); err != nil {
+		if err := b.table.Deallocate(r.Index, r.PD, true, by); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -708,7 +721,11 @@ func BenchmarkResolve(bb *testing.B) {
 		n     uint32
 	}{{"contiguous/64", Contiguous, 64}, {"flat/64", Flat, 64}, {"flat/64K", Flat, MaxResolve}, {"two-level/64K", TwoLevel, MaxResolve}} {
 		r := Region{Index: uint32(i + 1), PD: owner.PD, Length: 600 * 4096, Level: c.level, PageShift: 12, Rights: LocalRead}
-		b.name(&r, make([]uint64, 600))
+		pages := make([]uint64, 600)
+		for k := range pages {
+			pages[k] = uint64(k+1) << 13
+		}
+		b.name(&r, pages)
 		b.register(r)
 		bb.Run(c.name, func(bb *testing.B) {
 			bb.ReportAllocs()

@@ -26,24 +26,54 @@ type Segment = guestmem.Segment
 // Code is an asynchronous event code (user.h:IRDMA_AE_*).
 type Code uint16
 
-// Codes of refused accesses. BadQP belongs to memory windows.
+// Codes of refused accesses and changes.
 const (
-	UnallocatedSTag Code = 0x0102 // AMP_UNALLOCATED_STAG
-	InvalidSTag     Code = 0x0103 // AMP_INVALID_STAG
-	BadPD           Code = 0x0105 // AMP_BAD_PD
-	BadKey          Code = 0x0106 // AMP_BAD_STAG_KEY
-	BadIndex        Code = 0x0107 // AMP_BAD_STAG_INDEX
-	Bounds          Code = 0x0108 // AMP_BOUNDS_VIOLATION
-	Rights          Code = 0x0109 // AMP_RIGHTS_VIOLATION
-	Wrap            Code = 0x010A // AMP_TO_WRAP
-	ZeroSTag        Code = 0x0206 // STAG_ZERO_INVALID
-	Catastrophic    Code = 0x0700 // LCE_QP_CATASTROPHIC: the page list cannot be read
+	UnallocatedSTag      Code = 0x0102
+	InvalidSTag          Code = 0x0103
+	BadQP                Code = 0x0104 // of a window that belongs to another one
+	BadPD                Code = 0x0105
+	BadKey               Code = 0x0106
+	BadIndex             Code = 0x0107
+	Bounds               Code = 0x0108
+	Rights               Code = 0x0109
+	Wrap                 Code = 0x010A
+	FastRegisterValid    Code = 0x010C
+	FastRegisterWindow   Code = 0x010D
+	FastRegisterRights   Code = 0x010E
+	FastRegisterLength   Code = 0x0110
+	InvalidateShared     Code = 0x0111
+	InvalidateRights     Code = 0x0112
+	InvalidateBound      Code = 0x0113
+	BindValid            Code = 0x0114
+	BindRegion           Code = 0x0115
+	BindZeroBased        Code = 0x0116
+	BindToWindow         Code = 0x0117
+	BindRights           Code = 0x0118
+	BindBounds           Code = 0x0119
+	BindParent           Code = 0x011A
+	BindDisabled         Code = 0x011B
+	Denied               Code = 0x011C
+	InvalidateWindow1    Code = 0x011D
+	BindZeroBased1       Code = 0x011E
+	FastRegisterPages    Code = 0x011F
+	BindType             Code = 0x0120
+	FastRegisterMismatch Code = 0x0121
+	ZeroSTag             Code = 0x0206
+	Catastrophic         Code = 0x0700 // the page list cannot be read
 )
 
 var codeNames = map[Code]string{
-	UnallocatedSTag: "AMP_UNALLOCATED_STAG", InvalidSTag: "AMP_INVALID_STAG", BadPD: "AMP_BAD_PD", BadKey: "AMP_BAD_STAG_KEY",
-	BadIndex: "AMP_BAD_STAG_INDEX", Bounds: "AMP_BOUNDS_VIOLATION", Rights: "AMP_RIGHTS_VIOLATION", Wrap: "AMP_TO_WRAP",
-	ZeroSTag: "STAG_ZERO_INVALID", Catastrophic: "LCE_QP_CATASTROPHIC",
+	UnallocatedSTag: "AMP_UNALLOCATED_STAG", InvalidSTag: "AMP_INVALID_STAG", BadQP: "AMP_BAD_QP", BadPD: "AMP_BAD_PD",
+	BadKey: "AMP_BAD_STAG_KEY", BadIndex: "AMP_BAD_STAG_INDEX", Bounds: "AMP_BOUNDS_VIOLATION", Rights: "AMP_RIGHTS_VIOLATION",
+	Wrap: "AMP_TO_WRAP", FastRegisterValid: "AMP_FASTREG_VALID_STAG", FastRegisterWindow: "AMP_FASTREG_MW_STAG",
+	FastRegisterRights: "AMP_FASTREG_INVALID_RIGHTS", FastRegisterLength: "AMP_FASTREG_INVALID_LENGTH",
+	InvalidateShared: "AMP_INVALIDATE_SHARED", InvalidateRights: "AMP_INVALIDATE_NO_REMOTE_ACCESS_RIGHTS",
+	InvalidateBound: "AMP_INVALIDATE_MR_WITH_BOUND_WINDOWS", BindValid: "AMP_MWBIND_VALID_STAG", BindRegion: "AMP_MWBIND_OF_MR_STAG",
+	BindZeroBased: "AMP_MWBIND_TO_ZERO_BASED_STAG", BindToWindow: "AMP_MWBIND_TO_MW_STAG", BindRights: "AMP_MWBIND_INVALID_RIGHTS",
+	BindBounds: "AMP_MWBIND_INVALID_BOUNDS", BindParent: "AMP_MWBIND_TO_INVALID_PARENT", BindDisabled: "AMP_MWBIND_BIND_DISABLED",
+	Denied: "PRIV_OPERATION_DENIED", InvalidateWindow1: "AMP_INVALIDATE_TYPE1_MW", BindZeroBased1: "AMP_MWBIND_ZERO_BASED_TYPE1_MW",
+	FastRegisterPages: "AMP_FASTREG_INVALID_PBL_HPS_CFG", BindType: "AMP_MWBIND_WRONG_TYPE",
+	FastRegisterMismatch: "AMP_FASTREG_PBLE_MISMATCH", ZeroSTag: "STAG_ZERO_INVALID", Catastrophic: "LCE_QP_CATASTROPHIC",
 }
 
 func (c Code) String() string { return codeNames[c] }
@@ -142,31 +172,22 @@ func (t *Table) lookup(q *query) (*Entry, *Fault) {
 		return &everything, nil
 	}
 	index := q.stag >> 8
-	i := t.slot(index)
-	if i == 0 || i >= uint32(len(t.entries)) {
-		t.report(q, STagFree{Use: q.use(), Index: i})
-		return nil, q.fault(BadIndex, "no such index")
-	}
-	e := t.entries[i].Load()
-	if e == nil {
-		t.report(q, STagFree{Use: q.use(), Index: i})
-		if i >= t.hmc.Count(hmc.MR) {
-			return nil, q.fault(BadIndex, "no such index")
-		}
-		return nil, q.fault(UnallocatedSTag, "the STag is free")
+	i, e := t.load(index)
+	if e == nil || e.Index != index {
+		return nil, t.unknown(q, i, e)
 	}
 	q.rec.entry(e)
-	if e.Index != index {
-		t.report(q, STagKey{Use: q.use(), Valid: e.STag()})
-		return nil, q.fault(BadIndex, "driver bits of the index differ")
-	}
 	if e.State != Valid {
-		t.report(q, STagFree{Use: q.use(), Index: i, State: e.State})
+		t.report(q, STagInvalid{Use: q.use(), Kind: e.Kind, By: e.By})
 		return nil, q.fault(InvalidSTag, "no memory is registered")
 	}
 	if e.Key != uint8(q.stag) {
 		t.report(q, STagKey{Use: q.use(), Valid: e.STag()})
 		return nil, q.fault(BadKey, "the key differs")
+	}
+	if e.QP != 0 && e.QP != q.subject.QP && q.rec == nil {
+		t.report(q, STagQP{Use: q.use(), Owner: e.QP})
+		return nil, q.fault(BadQP, "the window belongs to another QP")
 	}
 	if e.PD != q.subject.PD && q.rec == nil {
 		t.report(q, STagPD{Use: q.use(), Owner: e.PD})
@@ -181,6 +202,32 @@ func (t *Table) lookup(q *query) (*Entry, *Fault) {
 		return nil, q.fault(c, "outside the region")
 	}
 	return e, nil
+}
+
+// unknown is the fault of an STag that is not there: in its place, slot i, is
+// e, or nothing.
+func (t *Table) unknown(q *query, i uint32, e *Entry) *Fault {
+	last, was := Ended{}, false
+	if q.rec == nil {
+		last, was = t.ended(q.stag >> 8)
+	}
+	if was {
+		t.report(q, STagEnded{Use: q.use(), Last: last})
+	}
+	switch {
+	case e != nil:
+		q.rec.entry(e)
+		if !was {
+			t.report(q, STagKey{Use: q.use(), Valid: e.STag()})
+		}
+		return q.fault(BadIndex, "driver bits of the index differ")
+	case !was:
+		t.report(q, STagFree{Use: q.use(), Index: i})
+	}
+	if i == 0 || i >= t.hmc.Count(hmc.MR) {
+		return q.fault(BadIndex, "no such index")
+	}
+	return q.fault(UnallocatedSTag, "the STag is free")
 }
 
 // base is the target offset of the first byte.
@@ -217,7 +264,13 @@ func (t *Table) resolve(segs []Segment, q *query) ([]Segment, *Fault) {
 	if f != nil {
 		return segs, f
 	}
-	p := e.offset() + (q.to - e.base())
+	p := q.to - e.base()
+	if e.parent != nil {
+		p += e.Start - e.parent.base()
+		e = e.parent
+		q.rec.parent(e)
+	}
+	p += e.offset()
 	if e.Level == Contiguous {
 		return append(segs, Segment{IOVA: e.Base + p, Len: uint32(q.n)}), nil
 	}
@@ -230,8 +283,8 @@ func (t *Table) resolve(segs []Segment, q *query) ([]Segment, *Fault) {
 	size := uint64(1) << e.PageShift
 	o, left, old := p&(size-1), q.n, len(segs)
 	for i, a := range pages {
-		if a&(size-1) != 0 {
-			t.report(q, PBLEMisaligned{STag: q.stag, Page: first + uint64(i), Value: a, PageSize: size})
+		if a == 0 || a&(size-1) != 0 {
+			t.badPBLE(q, e, first+uint64(i), a)
 			a &^= size - 1
 		}
 		n := min(left, size-o)

@@ -167,7 +167,7 @@ func (r *regions) register(t testing.TB, index uint32, level mr.Level, length, f
 	t.Helper()
 	reg := mr.Region{Index: index, Key: 3, PD: regionPD, Length: length, Start: 0x7f00_0000_0000, VABased: true, Level: level, PageShift: 12,
 		Rights: mr.LocalRead | mr.LocalWrite, First: uint32(first)}
-	if err := r.mrs.Register(reg); err != nil {
+	if err := r.mrs.Register(reg, mr.Origin{}); err != nil {
 		t.Fatal(err)
 	}
 	return reg.STag()
