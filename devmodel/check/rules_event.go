@@ -26,7 +26,7 @@ var eventRules = []Rule{
 		Device: "ignored it", Hardware: "drops it (inferred)",
 		Driver: "ctrl.c:irdma_sc_cq_ack",
 		match:  on(func(e event.SpuriousAck) string { return fmt.Sprintf("CQ %d", e.CQ) })},
-	{ID: "cq-overflow", Grade: Warning, Meaning: "a completion found its CQ full",
+	{ID: "cq-overflow", Grade: Note, Meaning: "a completion found its CQ full, as when a program does not poll",
 		Device: "reported the overflow", Hardware: "sets the overflow state and reports AE 0x0203 CQ_OPERATION_ERROR; the completion is lost",
 		Driver: "uk.c:irdma_uk_cq_poll_cmpl",
 		match:  on(func(e event.CQOverflow) string { return fmt.Sprintf("CQ %d", e.CQ) })},

@@ -112,6 +112,7 @@ var qpScenarios = merge(
 		"qp-memory": {
 			trigger: func(b *bench) { work(b, false, unmappedSQ).ring("PFPE_WQEALLOC", workerQP) },
 			near:    func(b *bench) { work(b, false, unmappedSQ) }, // never looked at
+			with:    []string{"cqp-unmapped"},
 		},
 		"qp-cq": {
 			trigger: func(b *bench) { work(b, false, otherCQ(77)) },

@@ -65,6 +65,10 @@ type Config struct {
 	Grace grace.Source // nil: no data path runs beside the control lock
 	Lock  sync.Locker  // the control lock; needed with Grace
 
+	// PushPages is how many push pages the function has. Their place is behind
+	// the doorbell page.
+	PushPages uint32
+
 	// Overtake calls end, which ends what was still there at the control QP's
 	// own end. nil: it just calls.
 	Overtake func(end func())
@@ -87,7 +91,9 @@ type CQP struct {
 	next     uint32 // index of the next WQE to execute
 	polarity uint64 // its valid bit
 
-	tables tables
+	tables    tables
+	pushPages uint32
+	told      bool // an event explained the command under way; see tell
 
 	ending    bool   // destroyed, but the data path may not be done with it
 	successor uint64 // while ending: the last value for PFPE_CCQPLOW
@@ -107,7 +113,7 @@ func New(c Config) *CQP {
 	if c.Overtake == nil {
 		c.Overtake = func(end func()) { end() }
 	}
-	q := &CQP{overtake: c.Overtake, after: grace.NewAfter(c.Grace, c.Lock), mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs}
+	q := &CQP{overtake: c.Overtake, after: grace.NewAfter(c.Grace, c.Lock), mem: c.Mem, emit: c.Emit, pf: c.PF, mac: c.MAC, hmc: c.HMC, queues: c.Queues, qps: c.QPs, mrs: c.MRs, pushPages: c.PushPages}
 	q.drop()
 	return q
 }
@@ -127,7 +133,7 @@ func (c *CQP) Close() { c.after.Close() }
 
 func (c *CQP) drop() {
 	c.live, c.ctx, c.head, c.next, c.polarity = false, hostContext{}, 0, 0, 1
-	c.ending, c.successor = false, 0
+	c.ending, c.successor, c.told = false, 0, false
 	c.after.Drop()
 	c.tables = newTables()
 }
@@ -268,6 +274,7 @@ func (c *CQP) create(addr uint64) error {
 	}
 	c.drop()
 	c.live, c.ctx = true, ctx
+	c.occupy(owner{"CQP", 0, "ring"}, ctx.ring, wqeSize*uint64(ctx.size))
 	c.tail.Set(0, 0)
 	c.errCodes.Set(0, 0)
 	return nil
@@ -275,7 +282,7 @@ func (c *CQP) create(addr uint64) error {
 
 // destroy ends the control QP with everything it made.
 func (c *CQP) destroy() {
-	if l := c.leaks(); l != (Leaked{}) {
+	if l := c.leaks(); l.any() {
 		c.emit(l)
 		c.overtake(c.dropAll)
 	} else {
@@ -350,6 +357,7 @@ func (c *CQP) step() bool {
 		w.q[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	w.q[3] = header
+	w.name = opcodeName(w.opcode())
 	if c.next++; c.next == c.ctx.size {
 		c.next, c.polarity = 0, c.polarity^1
 	}
@@ -400,6 +408,13 @@ func (c *CQP) execute(w *wqe) (result, error) {
 	case row == nil:
 		c.emit(UnknownOpcode{Opcode: w.opcode(), Index: w.index})
 		return result{}, fmt.Errorf("opcode %#02x: %w", w.opcode(), errParameter)
+	}
+	if set, any := row.reserved(&w.q); any {
+		c.emit(ReservedBits{Name: row.name, Index: w.index, Bits: set})
+	}
+	switch {
+	case row.absent != "":
+		return result{}, fmt.Errorf("%s: %w", row.absent, errParameter)
 	case row.run == nil:
 		c.emit(NotBuilt{Opcode: row.op, Name: row.name, Index: w.index})
 		return result{}, fmt.Errorf("%s is not built: %w", row.name, errParameter)
@@ -412,14 +427,15 @@ func (c *CQP) complete(w *wqe, res result, err error) {
 	if row := lookup(w.opcode()); row != nil && row.marks&holdsQP != 0 {
 		c.qps.Release(w.qpID())
 	}
-	op := Op{Index: w.index, Opcode: w.opcode(), Name: opcodeName(w.opcode()), WQE: w.q, Minor: res.minor, Value: res.value}
+	op := Op{Index: w.index, Opcode: w.opcode(), Name: w.name, WQE: w.q, Minor: res.minor, Value: res.value}
 	tail := c.next & tailMask
 	if err != nil {
 		op.Major, op.Minor, op.Value = majError, minorOf(err), 0
 		c.errCodes.Set(0, uint32(op.Major)<<16|uint32(op.Minor))
 		tail |= tailOpErr
-		c.emit(OpFailed{Op: op, Err: err})
+		c.emit(OpFailed{Op: op, Err: err, Told: c.told})
 	}
+	c.told = false
 	if ccq := c.queues.CQ(event.CCQ); ccq != nil {
 		e := event.Entry{Context: c.ctx.qpctx, Value: op.Value, Minor: op.Minor, Major: op.Major, WQE: uint16(w.index), Error: err != nil}
 		if !ccq.Post(e) {

@@ -97,7 +97,7 @@ func TestBadPolarityStops(t *testing.T) {
 func TestErrorBitEndsWithTheNextPost(t *testing.T) {
 	g := New(t, hmc.Profile{})
 	g.CreateCQP(1)
-	g.Fails(WQE{3: 0x2F << 32}, 0x8001)
+	g.Fails(WQE{3: 0x06 << 32}, 0x8001)
 	if v := g.Read("PFPE_CQPTAIL"); v != 1<<31|1 {
 		t.Errorf("PFPE_CQPTAIL %#x", v)
 	}

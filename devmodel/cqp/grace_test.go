@@ -95,7 +95,7 @@ func TestCommandsWaitForTheDataPath(t *testing.T) {
 			first := g.Put(tt.wqe)
 			g.Put(WQE{3: nop})
 			g.Ring()
-			g.Put(WQE{3: 0x2F << 32}) // not built
+			g.Put(WQE{3: 0x06 << 32}) // which the function has not
 			g.Ring()
 			if tail := g.Read("PFPE_CQPTAIL"); tail != first {
 				t.Errorf("PFPE_CQPTAIL %d during the step, want %d", tail, first)

@@ -41,15 +41,16 @@ func (c *CQP) queryFeatures(w *wqe) (result, error) {
 	for i, f := range features {
 		binary.LittleEndian.PutUint64(b[8*i:], f)
 	}
-	return result{}, c.mem.Write(w.q[4], b[:8*n])
+	return result{}, c.write(w, "feature buffer", w.q[4], b[:8*n])
 }
 
 func (c *CQP) queryFPM(w *wqe) (result, error) {
 	if err := c.checkFunction(w.bits(2, 15, 0)); err != nil {
 		return result{}, err
 	}
+	c.tables.queried = true
 	b := c.hmc.Query()
-	return result{}, c.mem.Write(w.q[4], b[:])
+	return result{}, c.write(w, "FPM query buffer", w.q[4], b[:])
 }
 
 func (c *CQP) commitFPM(w *wqe) (result, error) {
@@ -60,13 +61,16 @@ func (c *CQP) commitFPM(w *wqe) (result, error) {
 		return result{}, fmt.Errorf("commit buffer of %d bytes: %w", n, errParameter)
 	}
 	var b [hmc.FPMSize]byte
-	if err := c.mem.Read(w.q[4], b[:]); err != nil {
+	if err := c.read(w, "FPM commit buffer", w.q[4], b[:]); err != nil {
 		return result{}, err
+	}
+	if !c.tables.queried {
+		c.emit(OutOfOrder{Op: w.name, Before: "QUERY_FPM_VAL", Index: w.index})
 	}
 	if err := c.hmc.Commit(&b); err != nil {
 		return result{}, err
 	}
-	return result{}, c.mem.Write(w.q[4], b[:])
+	return result{}, c.write(w, "FPM commit buffer", w.q[4], b[:])
 }
 
 func (c *CQP) pagesAllocated(w *wqe) (result, error) {
@@ -101,7 +105,7 @@ func (c *CQP) updateSDs(w *wqe) (result, error) {
 	}
 	if n > 0 {
 		var b [16 * maxMemEntries]byte
-		if err := c.mem.Read(w.q[2]&^0x7F, b[:16*n]); err != nil {
+		if err := c.read(w, "SD entries", w.q[2]&^0x7F, b[:16*n]); err != nil {
 			return result{}, err
 		}
 		for i := range int(n) {
@@ -116,7 +120,31 @@ func (c *CQP) updateSDs(w *wqe) (result, error) {
 			c.checkUnused(e.Index())
 		}
 	}
-	return result{grace: true}, c.hmc.UpdateSDs(entries)
+	if err := c.hmc.UpdateSDs(entries); err != nil {
+		return result{}, err
+	}
+	for _, e := range entries {
+		c.vacate("SD", e.Index())
+		if e.Valid() {
+			c.tables.had.sd = true
+			addr, size := backing(e)
+			c.probe(w, "SD", addr, size)
+			c.occupy(owner{"SD", e.Index(), "backing"}, addr, size)
+		}
+	}
+	return result{grace: true}, nil
+}
+
+// backing is the guest memory of a segment: its own, or its page descriptors'
+// (hmc.c:irdma_set_sd_entry).
+func backing(e hmc.SDEntry) (addr, size uint64) {
+	const direct, pageSize, segmentSize = 1 << 1, 1 << 12, 1 << 21
+	if e.Data&direct != 0 {
+		size = segmentSize
+	} else {
+		size = pageSize
+	}
+	return e.Data &^ (pageSize - 1), size
 }
 
 // checkUnused reports live objects whose backing a segment clear takes away.

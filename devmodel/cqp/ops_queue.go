@@ -24,22 +24,78 @@ func (w *wqe) buffer() (hmc.Buffer, error) {
 
 func (w *wqe) cqID() uint32 { return uint32(w.bits(3, 18, 0)) }
 
-func (c *CQP) createCQ(w *wqe) (result, error) {
-	if err := c.object(hmc.CQ, w.cqID()); err != nil {
-		return result{}, err
-	}
+// Sizes and alignments of queue memory (defs.h:IRDMA_CQ0_ALIGNMENT and the
+// like, irdma.h:IRDMA_SHADOW_AREA_SIZE).
+const (
+	queueAlign     = 256
+	shadowSize     = 64
+	shadowAlign    = 8
+	ccqShadowAlign = 128
+	ceqeSize       = 8
+	aeqeSize       = 16
+)
+
+// queue reads and checks the memory of a queue of so many entries.
+func (c *CQP) queue(w *wqe, what string, entries, entry uint64) (hmc.Buffer, uint64, error) {
 	buf, err := w.buffer()
 	if err != nil {
+		return buf, 0, err
+	}
+	size := entries * entry
+	if !buf.Virtual {
+		if err := c.align(w, what, buf.Base, queueAlign); err != nil {
+			return buf, 0, err
+		}
+		c.probe(w, what, buf.Base, size)
+	}
+	return buf, size, nil
+}
+
+// occupyQueue notes where a queue lies.
+func (c *CQP) occupyQueue(object string, id uint32, buf hmc.Buffer, size uint64) {
+	if !buf.Virtual {
+		c.occupy(owner{object, id, "ring"}, buf.Base, size)
+	}
+}
+
+func (c *CQP) createCQ(w *wqe) (result, error) {
+	id, entries := w.cqID(), w.bits(0, 20, 0)
+	if c.queues.HasCQ(id) {
+		return result{}, c.exists(w, "CQ", id)
+	}
+	if err := c.object(hmc.CQ, id); err != nil {
 		return result{}, err
 	}
 	ceq := uint32(w.bits(3, 31, 22))
-	if w.flag(3, 49) && ceq >= c.hmc.MaxCEQs() {
+	// The CCQ is there before CEQ 0.
+	switch {
+	case !w.flag(3, 49):
+	case ceq >= c.hmc.MaxCEQs():
 		return result{}, fmt.Errorf("CEQ %d, the function has %d: %w", ceq, c.hmc.MaxCEQs(), errParameter)
+	case id != event.CCQ && !c.queues.HasCEQ(ceq):
+		return result{}, c.absent(w, "CEQ", ceq)
 	}
-	return result{}, c.queues.CreateCQ(event.CQConfig{
-		ID: w.cqID(), Size: uint32(w.bits(0, 20, 0)), Buf: buf, Shadow: w.q[5], Context: w.bits(1, 62, 0),
+	buf, size, err := c.queue(w, "CQ", entries, event.CQESize)
+	if err != nil {
+		return result{}, err
+	}
+	align := uint64(shadowAlign)
+	if id == event.CCQ {
+		align = ccqShadowAlign
+	}
+	if err := c.align(w, "CQ shadow area", w.q[5], align); err != nil {
+		return result{}, err
+	}
+	c.probe(w, "CQ shadow area", w.q[5], shadowSize)
+	if err := c.queues.CreateCQ(event.CQConfig{
+		ID: id, Size: uint32(entries), Buf: buf, Shadow: w.q[5], Context: w.bits(1, 62, 0),
 		CEQ: ceq, CEQValid: w.flag(3, 49), CEQMask: w.flag(3, 48), CheckOverflow: w.flag(3, 46),
-	})
+	}); err != nil {
+		return result{}, err
+	}
+	c.occupyQueue("CQ", id, buf, size)
+	c.occupy(owner{"CQ", id, "shadow"}, w.q[5], shadowSize)
+	return result{}, nil
 }
 
 // modifyCQ can only resize.
@@ -47,45 +103,109 @@ func (c *CQP) modifyCQ(w *wqe) (result, error) {
 	if !w.flag(3, 43) {
 		return result{}, fmt.Errorf("MODIFY_CQ %d without CQRESIZE: %w", w.cqID(), errParameter)
 	}
-	buf, err := w.buffer()
+	id, entries := w.cqID(), w.bits(0, 20, 0)
+	if !c.queues.HasCQ(id) {
+		return result{}, c.absent(w, "CQ", id)
+	}
+	buf, size, err := c.queue(w, "CQ", entries, event.CQESize)
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, c.queues.ResizeCQ(w.cqID(), buf, uint32(w.bits(0, 20, 0)))
+	if err := c.queues.ResizeCQ(id, buf, uint32(entries)); err != nil {
+		return result{}, err
+	}
+	// The old ring is software's from now on.
+	c.tables.spans.remove("CQ", id, "ring")
+	c.occupyQueue("CQ", id, buf, size)
+	return result{}, nil
 }
 
 func (c *CQP) destroyCQ(w *wqe) (result, error) {
-	for _, user := range c.qps.UsersOfCQ(w.cqID()) {
-		c.emit(CQInUse{CQ: w.cqID(), QP: user})
+	id := w.cqID()
+	if !c.queues.HasCQ(id) {
+		return result{}, c.absent(w, "CQ", id)
 	}
-	return result{grace: true}, c.queues.DestroyCQ(w.cqID())
+	for _, user := range c.qps.UsersOfCQ(id) {
+		c.emit(CQInUse{CQ: id, QP: user})
+	}
+	if n := len(c.queues.CQs()) - 1; id == event.CCQ && n > 0 {
+		c.emit(CCQFirst{CQs: n})
+	}
+	c.vacate("CQ", id)
+	return result{grace: true}, c.queues.DestroyCQ(id)
 }
 
+func (w *wqe) ceqID() uint32 { return uint32(w.bits(3, 15, 0)) }
+
 func (c *CQP) createCEQ(w *wqe) (result, error) {
-	id := uint32(w.bits(3, 15, 0))
+	id, entries := w.ceqID(), w.bits(2, 21, 0)
 	if id >= c.hmc.MaxCEQs() {
 		return result{}, fmt.Errorf("CEQ %d, the function has %d: %w", id, c.hmc.MaxCEQs(), errParameter)
 	}
-	buf, err := w.buffer()
+	if c.queues.HasCEQ(id) {
+		return result{}, c.exists(w, "CEQ", id)
+	}
+	buf, size, err := c.queue(w, "CEQ", entries, ceqeSize)
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, c.queues.CreateCEQ(id, buf, uint32(w.bits(2, 21, 0)))
+	if err := c.queues.CreateCEQ(id, buf, uint32(entries)); err != nil {
+		return result{}, err
+	}
+	c.tables.had.ceq = true
+	c.occupyQueue("CEQ", id, buf, size)
+	return result{}, nil
 }
 
 func (c *CQP) destroyCEQ(w *wqe) (result, error) {
-	return result{}, c.queues.DestroyCEQ(uint32(w.bits(3, 15, 0)))
+	if !c.queues.HasCEQ(w.ceqID()) {
+		return result{}, c.absent(w, "CEQ", w.ceqID())
+	}
+	c.vacate("CEQ", w.ceqID())
+	return result{}, c.queues.DestroyCEQ(w.ceqID())
 }
 
 func (c *CQP) createAEQ(w *wqe) (result, error) {
-	buf, err := w.buffer()
+	if c.queues.HasAEQ() {
+		return result{}, c.exists(w, "AEQ", 0)
+	}
+	entries := w.bits(2, 18, 0)
+	buf, size, err := c.queue(w, "AEQ", entries, aeqeSize)
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, c.queues.CreateAEQ(buf, uint32(w.bits(2, 18, 0)))
+	if err := c.queues.CreateAEQ(buf, uint32(entries)); err != nil {
+		return result{}, err
+	}
+	c.tables.had.aeq = true
+	c.occupyQueue("AEQ", 0, buf, size)
+	return result{}, nil
 }
 
-func (c *CQP) destroyAEQ(*wqe) (result, error) { return result{}, c.queues.DestroyAEQ() }
+// destroyAEQ: in iWARP mode drivers keep QPs and CQs 1 and 2 beyond the AEQ
+// (hw.c:irdma_rt_deinit_hw).
+func (c *CQP) destroyAEQ(w *wqe) (result, error) {
+	if !c.queues.HasAEQ() {
+		return result{}, c.absent(w, "AEQ", 0)
+	}
+	const ownIDs = 2
+	qps, cqs := 0, 0
+	for id := range c.qps.IDs() {
+		if id > ownIDs || c.ctx.protocol != iWARPOnly {
+			qps++
+		}
+	}
+	for _, q := range c.queues.CQs() {
+		if q.ID != event.CCQ && (q.ID > ownIDs || c.ctx.protocol != iWARPOnly) {
+			cqs++
+		}
+	}
+	if qps+cqs > 0 {
+		c.emit(AEQInUse{QPs: qps, CQs: cqs})
+	}
+	c.vacate("AEQ", 0)
+	return result{}, c.queues.DestroyAEQ()
+}
 
 func (w *wqe) qpID() uint32 { return uint32(w.bits(3, 23, 0)) }
 
@@ -94,47 +214,115 @@ func (w *wqe) nextState() qp.State { return qp.State(w.bits(3, 62, 60)) }
 // context reads the host QP context a QP command names.
 func (c *CQP) context(w *wqe) (qp.Context, error) {
 	var ctx qp.Context
-	if w.q[2]%qp.ContextSize != 0 {
-		return ctx, fmt.Errorf("context of QP %d at %#x is not %d-byte aligned: %w", w.qpID(), w.q[2], qp.ContextSize, errParameter)
+	if err := c.align(w, "QP context", w.q[2], qp.ContextSize); err != nil {
+		return ctx, err
 	}
-	if err := c.mem.Read(w.q[2], ctx[:]); err != nil {
-		return ctx, fmt.Errorf("context of QP %d: %w", w.qpID(), err)
-	}
-	return ctx, nil
+	return ctx, c.read(w, "QP context", w.q[2], ctx[:])
 }
 
+// PROTOCOL_USED of the control QP's context (type.h:enum
+// irdma_protocol_used).
+const iWARPOnly = 1
+
 func (c *CQP) createQP(w *wqe) (result, error) {
-	if err := c.object(hmc.QP, w.qpID()); err != nil {
+	id, typ := w.qpID(), qp.Type(w.bits(3, 50, 48))
+	if id == 0 || id == qp.GSI && typ != qp.RoCEUD && typ != qp.UDA {
+		return result{}, c.reserved(w, "QP", id)
+	}
+	if typ == qp.IWARP || typ == qp.UDA {
+		c.emit(NotBuilt{Opcode: w.opcode(), Name: "IRDMA_CQP_OP_CREATE_QP of an iWARP QP", Index: w.index})
+		return result{}, fmt.Errorf("QP %d of type %v is not built: %w", id, typ, errParameter)
+	}
+	if c.qps.Has(id) {
+		return result{}, c.exists(w, "QP", id)
+	}
+	if err := c.object(hmc.QP, id); err != nil {
 		return result{}, err
 	}
 	ctx, err := c.context(w)
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, c.qps.Create(qp.CreateArgs{ID: w.qpID(), Type: qp.Type(w.bits(3, 50, 48)),
-		State: w.nextState(), Shadow: w.q[5], Virtual: w.flag(3, 45)}, ctx)
+	if err := c.align(w, "QP shadow area", w.q[5], shadowAlign); err != nil {
+		return result{}, err
+	}
+	virtual := w.flag(3, 45)
+	if err := c.qps.Create(qp.CreateArgs{ID: id, Type: typ, State: w.nextState(), Shadow: w.q[5], Virtual: virtual}, ctx); err != nil {
+		return result{}, err
+	}
+	c.probe(w, "QP shadow area", w.q[5], shadowSize)
+	c.occupy(owner{"QP", id, "context"}, w.q[2], qp.ContextSize)
+	c.occupy(owner{"QP", id, "shadow"}, w.q[5], shadowSize)
+	if !virtual {
+		for _, r := range []struct {
+			name       string
+			addr, size uint64
+		}{{"SQ", ctx.SQAddr(), ctx.SQBytes()}, {"RQ", ctx.RQAddr(), ctx.RQBytes()}} {
+			c.probe(w, r.name, r.addr, r.size)
+			c.occupy(owner{"QP", id, r.name}, r.addr, r.size)
+		}
+	}
+	return result{}, nil
 }
 
 func (c *CQP) modifyQP(w *wqe) (result, error) {
+	if !c.qps.Has(w.qpID()) {
+		return result{}, c.absent(w, "QP", w.qpID())
+	}
 	// In ERROR and SQD the QP starts nothing more; what it has begun ends first.
 	stops := w.nextState() == qp.Error || w.nextState() == qp.SQD
 	args := qp.ModifyArgs{ID: w.qpID(), State: w.nextState(), CQNumbers: w.flag(3, 47)}
 	if w.flag(3, 59) {
 		args.ARP = c.tables.lookupARP
 	}
-	return result{grace: stops}, c.qps.Modify(args, func() (qp.Context, error) { return c.context(w) })
+	err := c.qps.Modify(args, func() (qp.Context, error) {
+		ctx, err := c.context(w)
+		if err == nil {
+			c.checkContext(w, &ctx)
+		}
+		return ctx, err
+	})
+	if err == nil && w.flag(3, 55) {
+		c.removeHashes(w.qpID())
+	}
+	return result{grace: stops}, err
 }
 
 func (c *CQP) destroyQP(w *wqe) (result, error) {
-	return result{grace: true}, c.qps.Destroy(w.qpID())
+	const removeHash, ignoreWindows = 55, 54
+	id := w.qpID()
+	if !c.qps.Has(id) {
+		return result{}, c.absent(w, "QP", id)
+	}
+	for _, g := range c.tables.mcast {
+		if g.has(id) {
+			c.emit(QPInGroup{QP: id, Group: g.Index})
+		}
+	}
+	if w.flag(3, removeHash) {
+		c.removeHashes(id)
+	}
+	if !w.flag(3, ignoreWindows) {
+		c.mrs.QPEnds(id, w.origin("IRDMA_CQP_OP_DESTROY_QP"))
+	}
+	c.vacate("QP", id)
+	return result{grace: true}, c.qps.Destroy(id)
 }
 
 func (c *CQP) suspendQP(w *wqe) (result, error) {
+	if !c.qps.Has(w.qpID()) {
+		return result{}, c.absent(w, "QP", w.qpID())
+	}
 	return result{grace: true}, c.qps.Suspend(w.qpID())
 }
 
 func (c *CQP) resumeQP(w *wqe) (result, error) {
-	return result{}, c.qps.Resume(w.qpID(), uint16(w.bits(2, 9, 0)))
+	if !c.qps.Has(w.qpID()) {
+		return result{}, c.absent(w, "QP", w.qpID())
+	}
+	handle := uint16(w.bits(2, 9, 0))
+	c.checkHandle(w, "QP", w.qpID(), handle)
+	return result{}, c.qps.Resume(w.qpID(), handle)
 }
 
 // Minor codes with which FLUSH_WQES tells, in success, what it found
@@ -148,6 +336,9 @@ const (
 // flushWQEs also has the driver's own events, GEN_AE.
 func (c *CQP) flushWQEs(w *wqe) (result, error) {
 	generate, sq, rq := w.flag(3, 59), w.flag(3, 61), w.flag(3, 62)
+	if !c.qps.Has(w.qpID()) {
+		return result{}, c.absent(w, "QP", w.qpID())
+	}
 	if !generate && !sq && !rq {
 		return result{}, fmt.Errorf("flush of no queue of QP %d: %w", w.qpID(), errParameter)
 	}

@@ -47,11 +47,14 @@ func (c *CQP) workNode(w *wqe) (result, error) {
 	old := c.tables.nodes[n.id]
 	op := w.bits(3, 55, 52)
 	if op != nodeAdd && old == nil {
-		return result{}, fmt.Errorf("work scheduler node %d does not exist: %w", n.id, errState)
+		return result{}, c.absent(w, "work scheduler node", uint32(n.id))
 	}
 	switch op {
 	case nodeAdd:
-		return c.addNode(&n, old)
+		if old != nil {
+			return result{}, c.exists(w, "work scheduler node", uint32(n.id))
+		}
+		return c.addNode(w, &n)
 	case nodeModify:
 		if n.leaf != old.leaf {
 			return result{}, fmt.Errorf("work scheduler node %d cannot change its type: %w", n.id, errParameter)
@@ -61,7 +64,13 @@ func (c *CQP) workNode(w *wqe) (result, error) {
 	case nodeDelete:
 		for _, child := range c.tables.nodes {
 			if child.parent == n.id && child.id != n.id {
+				c.tell(NodeInUse{Node: n.id, Child: child.id})
 				return result{}, fmt.Errorf("work scheduler node %d has node %d below it: %w", n.id, child.id, errState)
+			}
+		}
+		if old.leaf {
+			if id, ok := c.qps.UserOfHandle(old.handle); ok {
+				c.emit(NodeInUse{Node: n.id, Handle: old.handle, QP: id})
 			}
 		}
 		delete(c.tables.nodes, n.id)
@@ -70,16 +79,14 @@ func (c *CQP) workNode(w *wqe) (result, error) {
 	return result{}, fmt.Errorf("NODEOP %d: %w", op, errParameter)
 }
 
-func (c *CQP) addNode(n, old *workNode) (result, error) {
-	if old != nil {
-		return result{}, fmt.Errorf("work scheduler node %d exists: %w", n.id, errState)
-	}
+func (c *CQP) addNode(w *wqe, n *workNode) (result, error) {
 	if n.id == rootNode {
 		if n.leaf {
 			return result{}, fmt.Errorf("the root of the work scheduler as a leaf: %w", errParameter)
 		}
 		n.parent = rootNode
 	} else if p := c.tables.nodes[n.parent]; p == nil || p.leaf {
+		c.tell(BadParent{Node: n.id, Parent: n.parent, Leaf: p != nil, Index: w.index})
 		return result{}, fmt.Errorf("work scheduler node %d below %d, which is no inner node: %w", n.id, n.parent, errState)
 	}
 	if n.leaf {
@@ -108,4 +115,17 @@ func (c *CQP) freeHandle() (uint16, bool) {
 		}
 	}
 	return 0, false
+}
+
+// checkHandle reports a QS handle that is not of an enabled leaf.
+func (c *CQP) checkHandle(w *wqe, object string, id uint32, handle uint16) {
+	for _, n := range c.tables.nodes {
+		if n.leaf && n.handle == handle {
+			if !n.enabled {
+				c.emit(BadHandle{Object: object, ID: id, Handle: handle, Disabled: true, Index: w.index})
+			}
+			return
+		}
+	}
+	c.emit(BadHandle{Object: object, ID: id, Handle: handle, Index: w.index})
 }

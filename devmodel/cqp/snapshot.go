@@ -4,6 +4,7 @@ package cqp
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -83,13 +84,61 @@ func (c *CQP) WorkNodes() []WorkNode {
 	return out
 }
 
+// maxNamed bounds the lists of what is left.
+const maxNamed = 8
+
+// leaks tells what a driver that goes leaves behind.
 func (c *CQP) leaks() Leaked {
 	l := Leaked{
-		QPs: c.qps.Len(), CQs: len(c.queues.CQs()), CEQs: len(c.queues.CEQs()), MRs: c.mrs.Len(), AHs: len(c.tables.ahs),
+		QPs: c.qps.Len(), CEQs: len(c.queues.CEQs()), MRs: c.mrs.Len(), AHs: len(c.tables.ahs),
 		MulticastGroups: len(c.tables.mcast), WorkNodes: len(c.tables.nodes), SDs: c.hmc.ValidSDs(),
 	}
 	if c.queues.HasAEQ() {
 		l.AEQs = 1
 	}
+	cqs := c.queues.CQs()
+	l.CQs = len(cqs)
+	for _, q := range cqs[:min(len(cqs), maxNamed)] {
+		l.FirstCQs = append(l.FirstCQs, q.ID)
+	}
+	qps := slices.Sorted(c.qps.IDs())
+	l.FirstQPs = append(l.FirstQPs, qps[:min(len(qps), maxNamed)]...)
+	if l.MRs > 0 {
+		entries := c.mrs.Entries()
+		for _, e := range entries[:min(len(entries), maxNamed)] {
+			l.FirstSTags = append(l.FirstSTags, e.STag())
+		}
+	}
+	had := c.tables.had
+	l.Orderly = had.ceq && had.aeq && had.sd && l.CEQs == 0 && l.AEQs == 0 && l.SDs == 0
 	return l
 }
+
+// any tells whether something is left.
+func (l *Leaked) any() bool {
+	return l.QPs+l.CQs+l.CEQs+l.AEQs+l.MRs+l.AHs+l.MulticastGroups+l.WorkNodes+l.SDs > 0
+}
+
+// Ports lists the accepted ports, in order.
+func (c *CQP) Ports() []uint16 {
+	out := []uint16{}
+	for port := range len(c.tables.ports) * 64 {
+		if c.tables.ports.has(uint16(port)) {
+			out = append(out, uint16(port))
+		}
+	}
+	return out
+}
+
+// QuadHashes lists the quad hash table, in no order.
+func (c *CQP) QuadHashes() []QuadHash {
+	return slices.AppendSeq([]QuadHash{}, maps.Values(c.tables.quads))
+}
+
+// PushPages lists the push pages given out, in order.
+func (c *CQP) PushPages() []uint32 {
+	return slices.AppendSeq([]uint32{}, slices.Values(slices.Sorted(maps.Keys(c.tables.push))))
+}
+
+// Priorities is the map of user priorities.
+func (c *CQP) Priorities() Priorities { return c.tables.priorities }

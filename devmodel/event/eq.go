@@ -27,6 +27,9 @@ func (q *Queues) ceqOf(id uint32) *ceq {
 	return q.ceqs[id]
 }
 
+// HasCEQ tells whether CEQ id exists.
+func (q *Queues) HasCEQ(id uint32) bool { return q.ceqOf(id) != nil }
+
 // CreateCEQ adds completion event queue id with size entries.
 func (q *Queues) CreateCEQ(id uint32, buf hmc.Buffer, size uint32) error {
 	if q.ceqOf(id) != nil {

@@ -4,6 +4,9 @@ package hmc_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,7 +173,9 @@ func TestUpdateSDsInlineAndMemory(t *testing.T) {
 		hmc.SDReprogrammed{SD: 0, Old: addr(0), New: addr(7)},
 		hmc.SDBeyondLayout{SD: 20, End: 0x466000 + 8*2097152},
 	}
-	if diff := cmp.Diff(want, g.Findings()); diff != "" {
+	// There is no memory at these addresses, which the control QP reports.
+	got := slices.DeleteFunc(g.Findings(), func(e any) bool { return strings.HasPrefix(fmt.Sprintf("%T", e), "cqp.") })
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

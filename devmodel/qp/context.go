@@ -49,6 +49,22 @@ func (c *Context) RQQuanta() uint32 { return 4 << c.bits(24, 11, 8) }
 // SQQuanta is the send queue's size in quanta of 32 bytes.
 func (c *Context) SQQuanta() uint32 { return 4 << c.bits(24, 15, 12) }
 
+// SQBytes is the send queue's length in bytes.
+func (c *Context) SQBytes() uint64 { return uint64(c.SQQuanta()) * quantum }
+
+// RQBytes is the receive queue's length in bytes.
+func (c *Context) RQBytes() uint64 { return uint64(c.RQQuanta()) * quantum }
+
+// PushPage is the push page that the QP's program writes to, if it has one
+// (PPIDX, PMENA).
+func (c *Context) PushPage() (page uint32, ok bool) { return uint32(c.bits(0, 41, 32)), c.flag(0, 47) }
+
+// StatsInstance is the statistics instance that counts for the QP, if it names
+// one (STAT_INDEX, USESTATSINSTANCE).
+func (c *Context) StatsInstance() (i uint8, ok bool) {
+	return uint8(c.bits(144, 6, 0)), c.flag(160, 26)
+}
+
 // TOS is the traffic class.
 func (c *Context) TOS() uint8 { return uint8(c.bits(24, 31, 24)) }
 
@@ -152,7 +168,13 @@ func (c *Context) CompletionContext() uint64 { return c.word(168) }
 func (c *Context) QSHandle() uint16 { return uint16(c.bits(176, 25, 16)) }
 
 func (c *Context) setQSHandle(h uint16) {
-	c.setWord(176, c.word(176)&^(0x3FF<<16)|uint64(h&0x3FF)<<16)
+	c.setBits(176, 25, 16, uint64(h))
+}
+
+// setBits puts v into a field.
+func (c *Context) setBits(off, hi, lo int, v uint64) {
+	mask := uint64(1)<<(hi-lo+1) - 1
+	c.setWord(off, c.word(off)&^(mask<<lo)|(v&mask)<<lo)
 }
 
 // keepWords puts the named words of old back.

@@ -83,10 +83,15 @@ func (e UnknownCQ) String() string {
 type IllegalTransition struct {
 	QP       uint32
 	From, To State
+	Failed   bool // the QP came to ERROR by itself: the driver may not know yet
 }
 
 func (e IllegalTransition) String() string {
-	return fmt.Sprintf("MODIFY_QP %d from %v to %v", e.QP, e.From, e.To)
+	s := fmt.Sprintf("MODIFY_QP %d from %v to %v", e.QP, e.From, e.To)
+	if e.Failed {
+		s += ", after an asynchronous event"
+	}
+	return s
 }
 
 // GeometryChanged is the event of a context whose rings or completion
@@ -105,4 +110,43 @@ type FlushOutsideError struct {
 
 func (e FlushOutsideError) String() string {
 	return fmt.Sprintf("FLUSH_WQES of QP %d in state %v", e.QP, e.State)
+}
+
+// FlushedAgain is the event of FLUSH_WQES of a queue already flushed, with
+// nothing posted since.
+type FlushedAgain struct {
+	QP     uint32
+	SQ, RQ bool
+}
+
+func (e FlushedAgain) String() string {
+	return fmt.Sprintf("FLUSH_WQES again of QP %d: %s", e.QP, queues(e.SQ, e.RQ))
+}
+
+func queues(sq, rq bool) string {
+	switch {
+	case sq && rq:
+		return "both queues"
+	case sq:
+		return "send queue"
+	}
+	return "receive queue"
+}
+
+// DestroyedWorking is the event of DESTROY_QP of a QP in RTS.
+type DestroyedWorking struct{ QP uint32 }
+
+func (e DestroyedWorking) String() string {
+	return fmt.Sprintf("DESTROY_QP %d in state RTS", e.QP)
+}
+
+// DestroyedUnflushed is the event of DESTROY_QP of a QP in ERROR with work
+// posted that nobody flushed.
+type DestroyedUnflushed struct {
+	QP     uint32
+	SQ, RQ bool
+}
+
+func (e DestroyedUnflushed) String() string {
+	return fmt.Sprintf("DESTROY_QP %d with work not flushed: %s", e.QP, queues(e.SQ, e.RQ))
 }

@@ -38,6 +38,7 @@ type Flush struct {
 // walk is a flush of one queue.
 type walk struct {
 	todo   bool
+	again  bool // the queue was flushed before
 	begun  bool
 	left   uint32 // slots not looked at, once around
 	oldest oldest
@@ -57,7 +58,9 @@ func (t *Table) Halt(a FlushArgs) (*Flush, error) {
 		t.emit(FlushOutsideError{QP: q.id, State: q.state})
 	}
 	q.disown()
-	return &Flush{args: a, qp: q, sq: walk{todo: a.SQ, left: q.sq.slots}, rq: walk{todo: a.RQ, left: q.rq.slots}}, nil
+	f := &Flush{args: a, qp: q, sq: walk{todo: a.SQ, again: q.flushed.sq, left: q.sq.slots}, rq: walk{todo: a.RQ, again: q.flushed.rq, left: q.rq.slots}}
+	q.flushed.sq, q.flushed.rq = q.flushed.sq || a.SQ, q.flushed.rq || a.RQ
+	return f, nil
 }
 
 // Run ends what is posted on the selected queues of the QP, FlushLimit slots at
@@ -79,6 +82,10 @@ func (f *Flush) Run() (done bool, err error) {
 		if err := q.flushRQ(&f.rq, &budget, f.args.RQCodes); err != nil || f.rq.todo {
 			return false, err
 		}
+	}
+	sq, rq := f.args.SQ && f.sq.again && !f.sq.oldest.found, f.args.RQ && f.rq.again && !f.rq.oldest.found
+	if q.state == Error && (sq || rq) {
+		q.table.emit(FlushedAgain{QP: q.id, SQ: sq, RQ: rq})
 	}
 	return true, nil
 }

@@ -58,17 +58,18 @@ func (t *Table) Modify(a ModifyArgs, read func() (Context, error)) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if a.State == Error {
-		q.state = Error
+		q.state, q.asked, q.frozen = Error, Error, false
+		q.flushed.sq, q.flushed.rq = false, false
 		q.disown()
 		q.stop()
 		return nil
 	}
 	if !slices.Contains(legal[q.state], a.State) {
-		t.emit(IllegalTransition{QP: q.id, From: q.state, To: a.State})
+		t.emit(IllegalTransition{QP: q.id, From: q.state, To: a.State, Failed: q.asked != Error && q.state == Error})
 		return fmt.Errorf("QP %d cannot go from %v to %v: %w", q.id, q.state, a.State, ErrState)
 	}
 	if a.State == SQD {
-		q.state, q.drain = SQD, true
+		q.state, q.asked, q.drain, q.frozen = SQD, SQD, true, false
 		q.drained()
 		return nil
 	}
@@ -85,7 +86,7 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 		q.table.emit(GeometryChanged{QP: q.id})
 		ctx.keepWords(&q.ctx, 8, 16, 168)
 	}
-	if a.State != Idle && q.typ == RoCERC && !validMTU(ctx.PathMTU()) {
+	if a.State != Idle && q.typ == RoCERC && !ValidMTU(ctx.PathMTU()) {
 		return fmt.Errorf("QP %d with SNDMSS %d: %w", q.id, ctx.PathMTU(), ErrParameter)
 	}
 	if !a.CQNumbers {
@@ -100,7 +101,7 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 	case a.State == RTS:
 		ctx.keepWords(&q.ctx, 80, 88, 96)
 	}
-	q.ctx, q.state = ctx, a.State
+	q.ctx, q.state, q.asked, q.frozen = ctx, a.State, a.State, false
 	if q.typ != RoCERC || a.State == Idle {
 		return nil
 	}
@@ -137,8 +138,8 @@ func (q *QP) requester() roce.RequesterConfig {
 		ORD: uint32(c.ORD()), Window: c.Window(), Timeout: q.table.cfg.Timing.AckTimeout}
 }
 
-// validMTU tells whether m is a path MTU of InfiniBand.
-func validMTU(m uint32) bool { return m >= 256 && m <= 4096 && m&(m-1) == 0 }
+// ValidMTU tells whether m is a path MTU of InfiniBand.
+func ValidMTU(m uint32) bool { return m >= 256 && m <= 4096 && m&(m-1) == 0 }
 
 // drained reports, once, that a QP that stops sending has nothing in work.
 // The caller holds mu.
@@ -174,10 +175,10 @@ func (t *Table) Resume(id uint32, qsHandle uint16) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.paused {
+	if !q.paused && !q.frozen {
 		return fmt.Errorf("QP %d is not suspended: %w", id, ErrState)
 	}
-	q.paused, q.drain = false, false
+	q.paused, q.drain, q.frozen = false, false, false
 	q.ctx.setQSHandle(qsHandle)
 	q.wake()
 	return nil

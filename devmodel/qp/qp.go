@@ -28,6 +28,8 @@ package qp
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -144,17 +146,21 @@ type QP struct {
 	dead    atomic.Bool // destroyed, or its function reset
 	held    atomic.Bool // takes no steps, see Hold
 
+	asked State // by the driver; guarded by the control lock
+
 	mu     sync.Mutex
 	state  State
-	ctx    Context
-	shadow uint64 // guest address of the doorbell shadow area
-	paused bool   // SUSPEND_QP
-	drain  bool   // AE 0x0900 is due when nothing is in work
+	ctx    Context // changed under the control lock, too
+	shadow uint64  // guest address of the doorbell shadow area
+	paused bool    // SUSPEND_QP
+	frozen bool    // UPLOAD_CONTEXT with FREEZEQP
+	drain  bool    // AE 0x0900 is due when nothing is in work
 
 	sq, rq         queue
 	tail           uint32 // HW_SQ_TAIL as last stored
 	receiving      bool   // a receive WQE is taken and not completed
 	receive        uint32 // its index in quanta
+	flushed        struct{ sq, rq bool }
 	sendCQ, recvCQ CQ
 
 	// The data path's; nil before RTR and for UD.
@@ -186,7 +192,8 @@ type Table struct {
 	// The same for steps, in pages.
 	pages [maxQPs / pageQPs]atomic.Pointer[page]
 
-	counters counters
+	counters  counters
+	instances [StatsInstances]atomic.Pointer[counters]
 }
 
 const pageQPs = 512
@@ -224,6 +231,9 @@ func (t *Table) Reset(reg.Domain) {
 		q.inbox.close(nil)
 	}
 	t.counters.reset()
+	for i := range t.instances {
+		t.instances[i].Store(nil)
+	}
 }
 
 // unlink makes a QP unreachable: no step of it that begins from then on does
@@ -309,15 +319,15 @@ func (t *Table) Create(a CreateArgs, ctx Context) error {
 	if a.Shadow%8 != 0 {
 		return fmt.Errorf("shadow area of QP %d at %#x is not aligned: %w", a.ID, a.Shadow, ErrParameter)
 	}
-	q := &QP{table: t, id: a.ID, typ: a.Type, state: Idle, ctx: ctx, shadow: a.Shadow}
+	q := &QP{table: t, id: a.ID, typ: a.Type, asked: Idle, state: Idle, ctx: ctx, shadow: a.Shadow}
 	if err := q.latchCQs(&ctx); err != nil {
 		return err
 	}
 	var err error
-	if q.sq, err = t.newQueue(ctx.SQAddr(), ctx.SQQuanta()*quantum, quantum, a.Virtual); err != nil {
+	if q.sq, err = t.newQueue(ctx.SQAddr(), uint32(ctx.SQBytes()), quantum, a.Virtual); err != nil {
 		return fmt.Errorf("send queue of QP %d: %w", a.ID, err)
 	}
-	if q.rq, err = t.newQueue(ctx.RQAddr(), ctx.RQQuanta()*quantum, ctx.RQWQESize(), a.Virtual); err != nil {
+	if q.rq, err = t.newQueue(ctx.RQAddr(), uint32(ctx.RQBytes()), ctx.RQWQESize(), a.Virtual); err != nil {
 		return fmt.Errorf("receive queue of QP %d: %w", a.ID, err)
 	}
 	q.owner.table = t
@@ -355,11 +365,33 @@ func (t *Table) Destroy(id uint32) error {
 	}
 	q := t.unlink(id)
 	q.mu.Lock()
+	t.unfinished(q)
 	q.stop()
 	q.count()
 	q.mu.Unlock()
 	q.inbox.close(nil)
 	return nil
+}
+
+// unfinished reports a QP that ends while it works, or with work that nobody
+// flushed. The caller holds mu.
+func (t *Table) unfinished(q *QP) {
+	if q.asked == RTS && q.state == RTS {
+		t.emit(DestroyedWorking{QP: q.id})
+		return
+	}
+	if q.state != Error || q.flushed.sq && q.flushed.rq {
+		return
+	}
+	q.sq.forget()
+	q.rq.forget()
+	_, _, sq, err := t.header(&q.sq)
+	if err != nil {
+		return
+	}
+	if _, _, rq, err := t.header(&q.rq); err == nil && (sq || rq) {
+		t.emit(DestroyedUnflushed{QP: q.id, SQ: sq, RQ: rq})
+	}
 }
 
 // disown makes payload that the QP has sent, and nobody has copied yet, as
@@ -403,6 +435,46 @@ func (t *Table) UsersOfCQ(id uint32) (users []uint32) {
 		}
 	}
 	return users
+}
+
+// working tells whether the driver has a QP send or receive.
+func (q *QP) working() bool { return q.asked == RTR || q.asked == RTS }
+
+// user finds a QP for which is true. The caller holds the control lock.
+func (t *Table) user(is func(*QP) bool) (id uint32, ok bool) {
+	for _, q := range t.qps {
+		if is(q) {
+			return q.id, true
+		}
+	}
+	return 0, false
+}
+
+// UserOfHandle finds a QP that sends by a work scheduler leaf.
+func (t *Table) UserOfHandle(handle uint16) (id uint32, ok bool) {
+	return t.user(func(q *QP) bool { return q.working() && !q.paused && q.ctx.QSHandle() == handle })
+}
+
+// UserOfARP finds a QP that sends by an entry of the ARP table.
+func (t *Table) UserOfARP(index uint16) (id uint32, ok bool) {
+	return t.user(func(q *QP) bool { return q.working() && q.typ == RoCERC && q.ctx.ARPIndex() == index })
+}
+
+// UserOfPushPage finds a QP whose program may write to a push page.
+func (t *Table) UserOfPushPage(page uint32) (id uint32, ok bool) {
+	return t.user(func(q *QP) bool { p, ok := q.ctx.PushPage(); return ok && p == page && q.asked != Error })
+}
+
+// IDs lists the numbers of the QPs, in no order.
+func (t *Table) IDs() iter.Seq[uint32] { return maps.Keys(t.qps) }
+
+// TypeOf is the type of QP id, if there is one.
+func (t *Table) TypeOf(id uint32) (Type, bool) {
+	q := t.qps[id]
+	if q == nil {
+		return 0, false
+	}
+	return q.typ, true
 }
 
 // Hold keeps QP id from taking steps until Release, so that what follows does

@@ -62,6 +62,37 @@ func (c *counters) reset() {
 	}
 }
 
+// StatsInstances is how many statistics instances a function has
+// (icrdma_hw.c: max_stat_inst).
+const StatsInstances = 128
+
+// AllocateInstance takes the lowest free statistics instance, with counters at
+// 0. QPs whose contexts name it count there, and for the function.
+func (t *Table) AllocateInstance() (i uint8, ok bool) {
+	for i := range t.instances {
+		if t.instances[i].CompareAndSwap(nil, new(counters)) {
+			return uint8(i), true
+		}
+	}
+	return 0, false
+}
+
+// FreeInstance gives an instance back. It returns false if there is none.
+func (t *Table) FreeInstance(i uint8) bool {
+	return int(i) < len(t.instances) && t.instances[i].Swap(nil) != nil
+}
+
+// Instances lists the statistics instances that are taken.
+func (t *Table) Instances() []uint8 {
+	out := []uint8{}
+	for i := range t.instances {
+		if t.instances[i].Load() != nil {
+			out = append(out, uint8(i))
+		}
+	}
+	return out
+}
+
 // count adds what the QP did since the last time. The caller holds mu.
 func (q *QP) count() {
 	if q.ep == nil || q.ep.Stats == q.counts {
@@ -69,9 +100,18 @@ func (q *QP) count() {
 	}
 	n, o := q.ep.Stats, q.counts
 	q.counts = n
-	c := &q.table.counters
+	q.table.counters.addQP(&n, &o, q.ctx.IPv4())
+	if i, ok := q.ctx.StatsInstance(); ok {
+		if c := q.table.instances[i].Load(); c != nil {
+			c.addQP(&n, &o, q.ctx.IPv4())
+		}
+	}
+}
+
+// addQP adds what happened to a QP between two moments.
+func (c *counters) addQP(n, o *roce.Stats, ipv4 bool) {
 	inOctets, inPkts, outOctets, outPkts := statIP4InOctets, statIP4InPkts, statIP4OutOctets, statIP4OutPkts
-	if !q.ctx.IPv4() {
+	if !ipv4 {
 		inOctets, inPkts, outOctets, outPkts = statIP6InOctets, statIP6InPkts, statIP6OutOctets, statIP6OutPkts
 	}
 	c.add(inOctets, n.RxOctets-o.RxOctets)
@@ -90,11 +130,26 @@ func (q *QP) count() {
 	c.add(statInvalidates, n.Invalidations-o.Invalidations)
 }
 
-// Stats fills the buffer of GATHER_STATS. All counters but the shared ones
+// Stats fills the buffer of GATHER_STATS with the function's counters.
+func (t *Table) Stats() [StatsSize]byte { return t.counters.buffer() }
+
+// InstanceStats fills it with those of an instance, if that is taken.
+func (t *Table) InstanceStats(i uint8) (buf [StatsSize]byte, ok bool) {
+	if int(i) >= len(t.instances) {
+		return buf, false
+	}
+	c := t.instances[i].Load()
+	if c == nil {
+		return buf, false
+	}
+	return c.buffer(), true
+}
+
+// buffer is the counters in the form of GATHER_STATS. All but the shared ones
 // are 48 bits wide.
-func (t *Table) Stats() (buf [StatsSize]byte) {
-	for i := range t.counters.words {
-		v := t.counters.words[i].Load()
+func (c *counters) buffer() (buf [StatsSize]byte) {
+	for i := range c.words {
+		v := c.words[i].Load()
 		switch 8 * i {
 		case statNoRoutes:
 			v &= 1<<24 - 1 | (1<<24-1)<<32

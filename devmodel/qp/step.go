@@ -44,6 +44,9 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	if q.held.Load() && !q.dead.Load() {
 		return false // Release schedules the next one
 	}
+	if q.frozen && !q.dead.Load() {
+		return false // and so does what thaws it
+	}
 	if q.dead.Load() || q.ep == nil {
 		q.rest(s)
 		return false

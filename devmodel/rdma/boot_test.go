@@ -171,7 +171,8 @@ func TestLeakIsReported(t *testing.T) {
 	if diff := cmp.Diff([]int{1, 0}, during); diff != "" {
 		t.Errorf("QPs before and after:\n%s", diff)
 	}
-	want := cqp.Leaked{QPs: 1, CQs: 2, CEQs: 2, AEQs: 1, WorkNodes: 3, SDs: 3}
+	want := cqp.Leaked{QPs: 1, CQs: 2, CEQs: 2, AEQs: 1, WorkNodes: 3, SDs: 3,
+		FirstQPs: []uint32{GSIQP}, FirstCQs: []uint32{0, GSICQ}}
 	if diff := cmp.Diff([]any{want}, g.Findings()); diff != "" {
 		t.Error(diff)
 	}

@@ -61,6 +61,8 @@ type Config struct {
 	Overtaken func() bool
 
 	Profile hmc.Profile // zero value: hmc.SmallGuest
+
+	PushPages uint32 // see cqp.Config
 }
 
 // Engine is the protocol engine of one function.
@@ -87,7 +89,7 @@ func New(c Config) *Engine {
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Payload: c.Payload, MayDMA: c.MayDMA, Buffers: e.hmc, Regions: e.mrs,
 		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Timing: c.Timing, Emit: c.Emit})
 	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs,
-		Grace: c.Grace, Lock: c.Lock, Overtake: c.Overtake})
+		Grace: c.Grace, Lock: c.Lock, Overtake: c.Overtake, PushPages: c.PushPages})
 	return e
 }
 
@@ -139,6 +141,11 @@ type Snapshot struct {
 	AHs       []cqp.AH
 	Multicast []cqp.Multicast
 	WorkNodes []cqp.WorkNode
+	Ports     []uint16
+	QuadHash  []cqp.QuadHash
+	PushPages []uint32
+	Instances []uint8 // of statistics
+	UPMap     cqp.Priorities
 }
 
 // Snapshot copies everything. It changes nothing in the device. It waits for
@@ -153,6 +160,7 @@ func (e *Engine) Capture() (rest func() Snapshot) {
 		CQP: e.cqp.Status(), SDs: e.hmc.SDs(), Extents: e.hmc.Extents(), MRs: e.mrs.Entries(),
 		CQs: e.queues.CQs(), CEQs: e.queues.CEQs(),
 		ARPs: e.cqp.ARPs(), AHs: e.cqp.AHs(), Multicast: e.cqp.Multicasts(), WorkNodes: e.cqp.WorkNodes(),
+		Ports: e.cqp.Ports(), QuadHash: e.cqp.QuadHashes(), PushPages: e.cqp.PushPages(), Instances: e.qps.Instances(), UPMap: e.cqp.Priorities(),
 	}
 	if q, ok := e.queues.AEQ(); ok {
 		s.AEQ = &q

@@ -101,6 +101,12 @@ func (e *Endpoint) Drop() {
 // PSNs are the next one to be sent new and the next one expected.
 func (e *Endpoint) PSNs() (send, expected uint32) { return e.req.next, e.rsp.epsn }
 
+// Outstanding is the oldest PSN not acknowledged and the one behind the newest
+// sent; started is false if the requester never was.
+func (e *Endpoint) Outstanding() (oldest, newest uint32, started bool) {
+	return e.req.una, e.req.high, e.req.cfg.MTU != 0
+}
+
 // sourceFault takes the peer's news that it could not read a request's
 // payload. Everything before is executed.
 func (r *requester) sourceFault(run *Run) {
