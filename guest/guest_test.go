@@ -233,19 +233,26 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// A module that is part of the kernel has no hash, one that is not loaded no folder.
+// A module that is part of the kernel has no build of its own, one that is not
+// loaded no folder.
 func TestModules(t *testing.T) {
 	sys := t.TempDir()
-	for name, file := range map[string]string{"irdma": "srcversion", "ice": "uevent"} {
-		if err := os.MkdirAll(filepath.Join(sys, "module", name), 0o755); err != nil {
+	for name, content := range map[string]string{
+		"irdma/srcversion":                "0123456789ABCDEF0123456\n",
+		"ice/uevent":                      "",
+		"rxe/notes/.note.gnu.build-id":    "\x04\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00GNU\x00\xAB\x12\x00\x00",
+		"broken/notes/.note.gnu.build-id": "\x04\x00",
+	} {
+		path := filepath.Join(sys, "module", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(sys, "module", name, file), []byte("0123456789ABCDEF0123456\n"), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []wire.Module{{Name: "irdma", SrcVersion: "0123456789ABCDEF0123456"}}
-	if diff := cmp.Diff(want, modules(sys, "ice", "irdma", "rxe")); diff != "" {
+	want := []wire.Module{{Name: "irdma", SrcVersion: "0123456789ABCDEF0123456"}, {Name: "rxe", BuildID: "ab12"}}
+	if diff := cmp.Diff(want, modules(sys, "ice", "irdma", "rxe", "broken", "none")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -3,6 +3,8 @@
 package guest
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -77,14 +79,31 @@ func prepare(c wire.Config, a *agent, procs *processes) wire.Ready {
 }
 
 // modules tells which build of each module is loaded. One that is part of the
-// kernel has no hash of its own.
+// kernel is left out.
 func modules(sys string, names ...string) (out []wire.Module) {
 	for _, name := range names {
-		if v := readAttr(sys, "module", name, "srcversion"); v != "" {
-			out = append(out, wire.Module{Name: name, SrcVersion: v})
+		m := wire.Module{Name: name, SrcVersion: readAttr(sys, "module", name, "srcversion")}
+		if note, err := os.ReadFile(filepath.Join(sys, "module", name, "notes/.note.gnu.build-id")); err == nil {
+			m.BuildID = buildID(note)
+		}
+		if m.SrcVersion != "" || m.BuildID != "" {
+			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// buildID reads an ELF note: lengths of name and content, type, "GNU", content.
+func buildID(note []byte) string {
+	const header, name = 12, "GNU\x00"
+	if len(note) < header+len(name) || string(note[header:header+len(name)]) != name {
+		return ""
+	}
+	id := note[header+len(name):]
+	if n := binary.LittleEndian.Uint32(note[4:]); uint64(n) < uint64(len(id)) {
+		id = id[:n]
+	}
+	return hex.EncodeToString(id)
 }
 
 // waitDevices waits for what may still come. A port's state has no event of its

@@ -13,11 +13,23 @@ import (
 // mail.
 const Width = 75
 
-// Module is a kernel module of the guest and the hash of its source, as
-// /sys/module/NAME/srcversion tells it.
+// Module is a kernel module of the guest, and what tells its builds apart: the
+// hash of its source, which not every kernel keeps, and the linker's build id.
 type Module struct {
 	Name       string `json:"name"`
-	SrcVersion string `json:"srcversion"`
+	SrcVersion string `json:"srcversion,omitempty"`
+	BuildID    string `json:"build_id,omitempty"`
+}
+
+func (m Module) String() string {
+	s := m.Name
+	if m.SrcVersion != "" {
+		s += ", srcversion " + m.SrcVersion
+	}
+	if m.BuildID != "" {
+		s += ", build id " + m.BuildID
+	}
+	return s
 }
 
 // Report is what was found about one device's driver, with what a reader
@@ -99,7 +111,7 @@ func (r Report) heading(b *strings.Builder) {
 		item(b, "", "kernel", r.Kernel)
 	}
 	for _, m := range r.Modules {
-		item(b, "", "module", fmt.Sprintf("%s, srcversion %s", m.Name, m.SrcVersion))
+		item(b, "", "module", m.String())
 	}
 }
 

@@ -25,7 +25,7 @@ func sample() Report {
 	c.Event(hmc.SDNotValid{SD: 7})
 	c.Event(event.SpuriousAck{CQ: 1})
 	r := c.Report()
-	r.Device, r.Modules = "card0", []Module{{"irdma", "0123456789ABCDEF0123456"}}
+	r.Device, r.Modules = "card0", []Module{{"irdma", "0123456789ABCDEF0123456", ""}, {Name: "ice", BuildID: "ab12"}}
 	return r
 }
 
@@ -37,6 +37,7 @@ func TestReportAsText(t *testing.T) {
 	const want = `device:  card0 (vrnic, a model of Intel E810)
 kernel:  6.1.0-27-amd64
 module:  irdma, srcversion 0123456789ABCDEF0123456
+module:  ice, build id ab12
 
 error[pd-stale] SD 2 PD 103, 3 times
   a page descriptor was changed without PFHMC_PDINV and then used
@@ -107,5 +108,27 @@ func TestReportsFitAMail(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "x"); n < 300*len(r.Findings) {
 		t.Errorf("a long word lost letters: %d", n)
+	}
+}
+
+// A failed walk tells how far it went.
+func TestWalkInReport(t *testing.T) {
+	b := &bench{T: t, checker: New(nil)}
+	newPaged(b).program(pagedSD, pdPage).use(hmc.PBLE, 0)
+	f := b.checker.Findings(Error)
+	want := []string{"PBLE 0 is at FPM 0x201000: SD 1", "SD 1 is paged, its page descriptors are at 0x100000", "PD 1 at 0x100008 is 0x0"}
+	if len(f) != 1 || f[0].Rule != "hmc-pd-invalid" {
+		t.Fatalf("%v", f)
+	}
+	if diff := cmp.Diff(want, f[0].Walk); diff != "" {
+		t.Error(diff)
+	}
+	var text strings.Builder
+	if err := (Report{Findings: f}).Write(&text, Error); err != nil || !strings.Contains(text.String(), `
+  walk:    PBLE 0 is at FPM 0x201000: SD 1
+           SD 1 is paged, its page descriptors are at 0x100000
+           PD 1 at 0x100008 is 0x0
+`) {
+		t.Errorf("%v\n%s", err, text.String())
 	}
 }

@@ -182,6 +182,23 @@ func (e AccessFailed) String() string {
 	return fmt.Sprintf("HMC_ERR: %v %d at FPM %#x (SD %d, PD %d): %s", e.Walk.Object, e.Walk.Index, e.Walk.FPM, e.Walk.SD, e.Walk.PD, e.Fault)
 }
 
+// WalkLines is the way as far as it went.
+func (e AccessFailed) WalkLines() []string {
+	w := e.Walk
+	if e.Fault == FaultIndex {
+		return nil
+	}
+	lines := []string{fmt.Sprintf("%v %d is at FPM %#x: SD %d", w.Object, w.Index, w.FPM, w.SD)}
+	if e.Fault == FaultSD {
+		return append(lines, fmt.Sprintf("SD %d is not valid", w.SD))
+	}
+	lines = append(lines, fmt.Sprintf("SD %d is paged, its page descriptors are at %#x", w.SD, w.SDAddr))
+	if e.Fault == FaultRead {
+		return append(lines, fmt.Sprintf("PD %d at %#x cannot be read", w.PD, w.PDAt))
+	}
+	return append(lines, fmt.Sprintf("PD %d at %#x is %#x", w.PD, w.PDAt, w.PDEntry))
+}
+
 // StalePD is the event of using a kept page descriptor whose word in memory
 // has changed since, with no PFHMC_PDINV between.
 type StalePD struct {

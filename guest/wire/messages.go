@@ -30,7 +30,8 @@ type Ready struct {
 // Module is a loaded kernel module.
 type Module struct {
 	Name       string `json:"name"`
-	SrcVersion string `json:"srcversion"` // /sys/module/NAME/srcversion
+	SrcVersion string `json:"srcversion,omitempty"` // /sys/module/NAME/srcversion; not every kernel has it
+	BuildID    string `json:"build_id,omitempty"`   // the linker's, as "file" shows it
 }
 
 // Device is one NIC of ours as the guest sees it.
