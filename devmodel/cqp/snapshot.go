@@ -5,6 +5,7 @@ package cqp
 import (
 	"cmp"
 	"maps"
+	mathbits "math/bits"
 	"slices"
 )
 
@@ -122,9 +123,9 @@ func (l *Leaked) any() bool {
 // Ports lists the accepted ports, in order.
 func (c *CQP) Ports() []uint16 {
 	out := []uint16{}
-	for port := range len(c.tables.ports) * 64 {
-		if c.tables.ports.has(uint16(port)) {
-			out = append(out, uint16(port))
+	for i, word := range c.tables.ports {
+		for ; word != 0; word &= word - 1 {
+			out = append(out, uint16(64*i+mathbits.TrailingZeros64(word)))
 		}
 	}
 	return out

@@ -260,7 +260,40 @@ func (g *Guest) Run(q WQE) Completion {
 	return g.reap(index, after)
 }
 
+// RunAll posts commands with one doorbell, fewer than the ring has room for,
+// and waits for them. There must be a CCQ.
+func (g *Guest) RunAll(qs []WQE) []Completion {
+	g.T.Helper()
+	if len(qs) == 0 {
+		return nil
+	}
+	indexes := make([]uint32, len(qs))
+	for i, q := range qs {
+		indexes[i] = g.Put(q)
+	}
+	g.Ring()
+	g.Await()
+	out := make([]Completion, len(qs))
+	for i, index := range indexes {
+		out[i] = g.completion(index)
+	}
+	if failed := g.Read("PFPE_CQPTAIL")>>31 != 0; failed != out[len(out)-1].Error {
+		g.T.Fatalf("PFPE_CQPTAIL.CQP_OP_ERR %t after %+v", failed, out[len(out)-1])
+	}
+	return out
+}
+
 func (g *Guest) reap(index, tail uint32) Completion {
+	g.T.Helper()
+	c := g.completion(index)
+	if c.Error != (tail>>31 != 0) {
+		g.T.Fatalf("CQE error %t, PFPE_CQPTAIL %#x", c.Error, tail)
+	}
+	return c
+}
+
+// completion takes the next CQE, which must be that of a WQE.
+func (g *Guest) completion(index uint32) Completion {
 	g.T.Helper()
 	e, ok := g.CCQ.Poll()
 	if !ok {
@@ -272,11 +305,7 @@ func (g *Guest) reap(index, tail uint32) Completion {
 	if i := uint32(e[3] >> 32 & 0x7FFF); i != index {
 		g.T.Fatalf("CQE is for WQE %d, want %d", i, index)
 	}
-	c := Completion{Error: e[3]>>55&1 != 0, Major: uint16(e[3] >> 16), Minor: uint16(e[3]), Value: uint32(e[2])}
-	if c.Error != (tail>>31 != 0) {
-		g.T.Fatalf("CQE error %t, PFPE_CQPTAIL %#x", c.Error, tail)
-	}
-	return c
+	return Completion{Error: e[3]>>55&1 != 0, Major: uint16(e[3] >> 16), Minor: uint16(e[3]), Value: uint32(e[2])}
 }
 
 // Must is Run for commands that have to succeed; it returns op_ret_val.
