@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/rdma"
 	"github.com/vrnic/vrnic/devmodel/reg"
@@ -56,6 +57,12 @@ func (d *Device) RDMA() rdma.Snapshot {
 // does, and tells every step; see mr.Table.Explain.
 func (d *Device) ExplainMR(stag uint32, to uint64, n uint32) (mr.Walk, error) {
 	return d.rdma.ExplainMR(stag, to, n)
+}
+
+// ExplainObject walks from an object of the host memory cache to guest memory,
+// and tells every word read; see hmc.Cache.Explain. It changes nothing.
+func (d *Device) ExplainObject(o hmc.Object, index uint32) (hmc.Walk, error) {
+	return d.rdma.Explain(o, index)
 }
 
 // ReadGuest fills p from pieces of guest memory, as far as both go; it

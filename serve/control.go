@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +21,9 @@ import (
 // Request is one question to the control socket: one JSON object, one line.
 type Request struct {
 	Device int `json:"device"` // index of the device, from 0
-	// What is asked: hmc, regs, qp, cq, mr, findings to be explained; link, reset to be
-	// done; process, of the serving process (see Process), not of a device.
+	// What is asked: hmc, regs, qp, cq, mr and the like (see explainers), findings
+	// to be explained; link, reset to be done; process, of the serving process (see
+	// Process), not of a device.
 	What string `json:"what"`
 	// Name is which one: a number or a register name, empty for all; of link up
 	// or down, of reset corer, globr or empr.
@@ -148,7 +152,8 @@ func (h *Host) carryOut(r Request) (text string, data any, err error) {
 	if c := commands[r.What]; c != nil {
 		return "", nil, c(d, r.Name)
 	}
-	return "", nil, fmt.Errorf("nothing called %q: known are cq, findings, hmc, mr, qp, regs, link, reset", r.What)
+	known := append(slices.Sorted(maps.Keys(explainers)), append(slices.Sorted(maps.Keys(commands)), "findings")...)
+	return "", nil, fmt.Errorf("nothing called %q: known are %s", r.What, strings.Join(known, ", "))
 }
 
 // Ask sends one request to the control socket at path. An error in the answer

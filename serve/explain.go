@@ -3,34 +3,63 @@
 package serve
 
 import (
+	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/decode"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
-// explainers answer "what" about a device: a person's text and its data.
+// explainers answer "what" about a device: a person's text, in lines of at
+// most 80 columns, and its data.
 var explainers = map[string]func(d *devmodel.Device, r Request) (string, any, error){
-	"regs": explainRegs,
-	"hmc":  explainHMC,
-	"qp":   explainQP,
-	"cq":   explainCQ,
-	"mr":   explainMR,
+	"regs":  explainRegs,
+	"hmc":   explainHMC,
+	"qp":    explainQP,
+	"cq":    explainCQ,
+	"mr":    explainMR,
+	"cqp":   explainCQP,
+	"eq":    explainEQ,
+	"ah":    explainAH,
+	"arp":   explainARP,
+	"mcast": explainMulticast,
+	"ws":    explainNodes,
 }
 
-// table renders rows of tab-separated cells.
-func table(rows ...string) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(w, r)
+// index parses an optional object number.
+func index(name string) (n uint32, given bool, err error) {
+	if name == "" {
+		return 0, false, nil
 	}
-	w.Flush()
-	return b.String()
+	v, err := strconv.ParseUint(name, 0, 32)
+	if err != nil {
+		return 0, false, fmt.Errorf("%q is not a number", name)
+	}
+	return uint32(v), true, nil
+}
+
+// chosen are the objects that a request names, all of them without a name.
+func chosen[T any](r Request, what string, all []T, id func(T) uint32) (list []T, one bool, err error) {
+	n, one, err := index(r.Name)
+	if err != nil {
+		return nil, false, err
+	}
+	list = []T{}
+	for _, o := range all {
+		if !one || id(o) == n {
+			list = append(list, o)
+		}
+	}
+	if one && len(list) == 0 {
+		return nil, false, fmt.Errorf("no %s %d", what, n)
+	}
+	return list, one, nil
 }
 
 // Register is a register in data form.
@@ -47,16 +76,17 @@ func explainRegs(d *devmodel.Device, r Request) (string, any, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	rows := []string{"REGISTER\tOFFSET\tVALUE\tFIELDS"}
+	rows := [][]string{}
 	data := make([]Register, 0, len(vals))
 	for _, v := range vals {
-		rows = append(rows, fmt.Sprintf("%s\t%#06x\t%#08x\t%s", v.Name, v.Offset, v.Value, fields(v)))
+		rows = append(rows, []string{v.Name, fmt.Sprintf("0x%06x", v.Offset), fmt.Sprintf("0x%08x", v.Value), fields(v)})
 		data = append(data, Register{v.Name, v.Offset, v.Value, v.Reads, v.Writes})
 	}
+	text := table([]string{"REGISTER", "OFFSET", "VALUE", "FIELDS"}, rows)
 	if len(vals) == 0 {
-		rows = append(rows, "(all elements are at their reset value)")
+		text += "(all elements are at their reset value)\n"
 	}
-	return table(rows...), data, nil
+	return text, data, nil
 }
 
 // fields names the non-zero fields of a register.
@@ -70,106 +100,81 @@ func fields(v reg.Value) string {
 	return strings.Join(out, " ")
 }
 
-// index parses an optional object number.
-func index(name string) (n uint32, given bool, err error) {
-	if name == "" {
-		return 0, false, nil
+// place tells where a queue's memory is.
+func place(b hmc.Buffer) string {
+	if b.Virtual {
+		return fmt.Sprintf("pages in PBLEs from %d on", b.First)
 	}
-	v, err := strconv.ParseUint(name, 0, 32)
-	if err != nil {
-		return 0, false, fmt.Errorf("%q is not a number", name)
-	}
-	return uint32(v), true, nil
+	return fmt.Sprintf("at %#x", b.Base)
 }
 
-// HMC is the host memory cache in data form.
-type HMC struct {
-	Objects []hmc.Extent `json:"objects"`
-	SDs     []hmc.SD     `json:"sds"`
+// locate is the guest address of the byte at an offset of a queue's memory,
+// found without a trace in the device.
+func locate(d *devmodel.Device, b hmc.Buffer, off uint64) (uint64, error) {
+	if !b.Virtual {
+		return b.Base + off, nil
+	}
+	w, err := d.ExplainObject(hmc.PBLE, b.First+uint32(off>>12))
+	if err != nil {
+		return 0, err
+	}
+	page, err := readWords(d, w.Address, 1)
+	if err != nil {
+		return 0, err
+	}
+	return page[0]&^0xFFF + off&0xFFF, nil
 }
 
-func explainHMC(d *devmodel.Device, r Request) (string, any, error) {
-	n, one, err := index(r.Name)
-	if err != nil {
-		return "", nil, err
+// readWords reads words of guest memory as they are now.
+func readWords(d *devmodel.Device, at uint64, n int) ([]uint64, error) {
+	b := make([]byte, 8*n)
+	if _, err := d.ReadGuest([]mr.Segment{{IOVA: at, Len: uint32(len(b))}}, b); err != nil {
+		return nil, err
 	}
-	e := d.RDMA()
-	h := HMC{Objects: e.Extents, SDs: e.SDs}
-	if one {
-		keep := h.SDs[:0]
-		for _, s := range h.SDs {
-			if s.Index == n {
-				keep = append(keep, s)
-			}
-		}
-		if len(keep) == 0 {
-			return "", nil, fmt.Errorf("segment descriptor %d is not valid", n)
-		}
-		h.SDs = keep
+	words := make([]uint64, n)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	rows := []string{}
-	if !one {
-		rows = append(rows, "OBJECT\tCOUNT\tSIZE\tFPM BASE")
-		for _, e := range h.Objects {
-			rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%#x", e.Object, e.Count, e.Size, e.Base))
-		}
-		rows = append(rows, "")
-	}
-	rows = append(rows, "SD\tPD\tTYPE\tVALID\tADDRESS\tDEVICE USES")
-	for _, s := range h.SDs {
-		rows = append(rows, fmt.Sprintf("%d\t-\t%s\t%v\t%#x\t", s.Index, s.Type, s.Valid, s.Address))
-		for _, p := range s.PDs {
-			use := ""
-			if p.Kept {
-				use = fmt.Sprintf("%#x", p.InUse)
-			}
-			if p.Stale {
-				use += " stale"
-			}
-			rows = append(rows, fmt.Sprintf("%d\t%d\tpage\t%v\t%#x\t%s", s.Index, p.Index, p.Valid, p.Address, use))
-		}
-	}
-	return table(rows...), h, nil
+	return words, nil
 }
 
-func explainQP(d *devmodel.Device, r Request) (string, any, error) {
-	n, one, err := index(r.Name)
+// decoded names words by a format's name.
+func decoded(format string, words []uint64) []decode.Result {
+	f, ok := decode.Lookup(format)
+	if !ok {
+		return nil
+	}
+	r, err := f.Decode([]decode.Run{{At: 0, Words: words}})
 	if err != nil {
-		return "", nil, err
+		return nil
 	}
-	rows := []string{"QP\tTYPE\tSTATE\tPD\tSEND CQ\tRECV CQ\tMTU\tDEST QP"}
-	qps := d.RDMA().QPs
-	data := qps[:0]
-	for _, q := range qps {
-		if one && q.ID != n {
-			continue
-		}
-		data = append(data, q)
-		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%d\t%d\t%d\t%d\t%d", q.ID, q.Type, q.State, q.PD, q.SendCQ, q.RecvCQ, q.PathMTU, q.DestQP))
-	}
-	if one && len(data) == 0 {
-		return "", nil, fmt.Errorf("no QP %d", n)
-	}
-	return table(rows...), data, nil
+	return r
 }
 
-func explainCQ(d *devmodel.Device, r Request) (string, any, error) {
-	n, one, err := index(r.Name)
-	if err != nil {
-		return "", nil, err
+// spans abbreviates numbers in ascending order: "1-3 7".
+func spans(n []uint32) string {
+	if len(n) == 0 {
+		return "none"
 	}
-	rows := []string{"CQ\tENTRIES\tNEXT\tPOLARITY\tARMED\tCEQ"}
-	cqs := d.RDMA().CQs
-	data := cqs[:0]
-	for _, c := range cqs {
-		if one && c.ID != n {
-			continue
+	n = slices.Clone(n)
+	slices.Sort(n)
+	var out []string
+	for i := 0; i < len(n); {
+		k := i
+		for k+1 < len(n) && n[k+1] == n[k]+1 {
+			k++
 		}
-		data = append(data, c)
-		rows = append(rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%s\t%d", c.ID, c.Size, c.Next, c.Polarity, c.Armed, c.CEQ))
+		if k == i {
+			out = append(out, fmt.Sprint(n[i]))
+		} else {
+			out = append(out, fmt.Sprintf("%d-%d", n[i], n[k]))
+		}
+		i = k + 1
 	}
-	if one && len(data) == 0 {
-		return "", nil, fmt.Errorf("no CQ %d", n)
-	}
-	return table(rows...), data, nil
+	return strings.Join(out, " ")
+}
+
+// macText and ipText are addresses as people write them.
+func macText(m [6]byte) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/vrnic/vrnic/devmodel"
@@ -130,10 +131,13 @@ func TestExplainMR(t *testing.T) {
 		if err := json.Unmarshal(resp.Data, &regions); err != nil || len(regions) != 1 {
 			t.Fatalf("%s: %v", resp.Data, err)
 		}
-		want := MR{STag: stag, State: "VALID", PD: 12, Start: va, Length: 0x300, VABased: true, Level: "flat", PageSize: 4096, First: 16,
-			Rights: "LOCAL_READ|LOCAL_WRITE|REMOTE_READ|REMOTE_WRITE", Remote: true}
-		if regions[0] != want || !strings.Contains(resp.Text, "0x15400933") {
-			t.Errorf("regions %+v\n%s", regions, resp.Text)
+		want := MR{STag: stag, Index: 9, Kind: "MR", State: "VALID", By: "REG_MR, CQP WQE 3", PD: 12, Start: va, Length: 0x300, VABased: true,
+			Level: "flat", PageSize: 4096, Pages: 2, First: 16, PBLEs: 2, Rights: "LOCAL_READ|LOCAL_WRITE|REMOTE_READ|REMOTE_WRITE", Remote: true, Limit: 0x300}
+		if r.Name != "" { // of one all is told
+			want.Memory = []Piece{{dataAt + 0xF00, 0x100}, {dataAt + 0x5000, 0x200}}
+		}
+		if diff := cmp.Diff(want, regions[0]); diff != "" || !strings.Contains(resp.Text, "0x15400933") {
+			t.Errorf("regions: %s\n%s", diff, resp.Text)
 		}
 	}
 	resp := ask(Request{Name: name, Address: fmt.Sprint(va + 0xF8), Length: "0x10", Bytes: 16})
@@ -151,7 +155,7 @@ func TestExplainMR(t *testing.T) {
 		t.Errorf("PBLEs %+v", w.PBLEs)
 	}
 	for _, line := range []string{
-		fmt.Sprintf("%#x", g.pble(17)), "0x425000", "GUEST PHYSICAL", "direct",
+		fmt.Sprintf("%#x", g.pble(16)), "page PBLE  16-17", "0x420000 0x425000", "GUEST PHYSICAL", "direct",
 		"00007f1234567ff8  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66\n",
 	} {
 		if !strings.Contains(resp.Text, line) {

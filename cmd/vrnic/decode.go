@@ -195,19 +195,22 @@ func similar(table []reg.Row, name string) string {
 	return "; do you mean " + strings.Join(found, ", ") + "?"
 }
 
+// registerNames completes the first argument.
+func registerNames(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		for _, r := range registerTable() {
+			names = append(names, r.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 func newDecodeRegister(show func(io.Writer, []decode.Result) error) *cobra.Command {
 	return &cobra.Command{
-		Use:   "reg NAME|OFFSET HEX",
-		Short: "a register's value, by its kernel name or its offset",
-		Args:  cobra.ExactArgs(2),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				for _, r := range registerTable() {
-					names = append(names, r.Name)
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "reg NAME|OFFSET HEX",
+		Short:             "a register's value, by its kernel name or its offset",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: registerNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			results, err := decodeRegister(args[0], args[1])
 			if err != nil {

@@ -13,6 +13,21 @@ import (
 	"github.com/vrnic/vrnic/serve"
 )
 
+const explainLong = `Shows what the driver set up in a card of a running process (vrnic serve or
+vrnic run, with --control), as the card holds it: nothing is changed in it. What
+is said of guest memory is as it is now. Text keeps to 80 columns and abbreviates
+what is alike; --json has everything.
+
+Numbers may be decimal or, with 0x, hexadecimal. ADDRESS is as work requests name
+it: a virtual address, or an offset if the region is zero based.
+`
+
+const explainExamples = `  vrnic explain --control /tmp/control qp 3
+  vrnic explain --control /tmp/control mr 0x15400933 0x7f1234567f00 64 --bytes 64
+  vrnic explain --control /tmp/control hmc 2
+  vrnic explain --control /tmp/control regs 'GLINT_DYN_CTL(3)'
+  vrnic explain --control /tmp/control --device 1 --json cq`
+
 func newExplain() *cobra.Command {
 	var (
 		card   card
@@ -20,21 +35,29 @@ func newExplain() *cobra.Command {
 		bytesN uint32
 	)
 	cmd := &cobra.Command{
-		Use:   "explain",
-		Short: "Show what the driver set up in a running card",
-		RunE:  needsSubcommand,
+		Use:     "explain",
+		Short:   "Show what the driver set up in a running card",
+		Long:    explainLong,
+		Example: explainExamples,
+		RunE:    needsSubcommand,
 	}
 	card.flags(cmd)
-	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print data instead of a table")
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print data, all of it, instead of text")
 	for _, e := range []struct {
 		use, short string
 		args       int
 	}{
-		{"hmc [INDEX]", "committed objects, segment and page descriptors; INDEX shows one segment", 1},
+		{"hmc [INDEX]", "committed objects, segment and page descriptors; INDEX: one segment, what lies in it and who needs it", 1},
 		{"regs [NAME]", "registers by their kernel names; without NAME those that differ from their reset value", 1},
-		{"qp [N]", "queue pairs", 1},
-		{"cq [N]", "completion queues", 1},
-		{"mr [STAG [ADDRESS [LENGTH]]]", "memory regions; with ADDRESS the walk to guest memory, every word it reads", 3},
+		{"qp [N]", "queue pairs; N: one, with its context and the WQEs that are not completed", 1},
+		{"cq [N]", "completion queues; N: one, with its arming, its users and the entries that are not read", 1},
+		{"mr [STAG [ADDRESS [LENGTH]]]", "memory regions and windows; STAG: one, and where it lies; ADDRESS: the walk to guest memory, every word it reads", 3},
+		{"cqp", "the control QP and the commands it executed last", 0},
+		{"eq", "event queues: CEQs and the AEQ", 0},
+		{"ah [INDEX]", "address handles", 1},
+		{"arp [INDEX]", "the ARP table, and who sends by its entries", 1},
+		{"mcast [INDEX]", "multicast groups and their members", 1},
+		{"ws [NODE]", "the work scheduler's nodes, and the queue pairs on its leaves", 1},
 		{"findings", "what the driver did wrong so far", 0},
 	} {
 		sub := &cobra.Command{
@@ -56,6 +79,9 @@ func newExplain() *cobra.Command {
 				}
 				return nil
 			},
+		}
+		if sub.Name() == "regs" {
+			sub.ValidArgsFunction = registerNames
 		}
 		if e.args == 3 {
 			sub.Flags().Uint32Var(&bytesN, "bytes", 0, "also print this many bytes of guest memory from ADDRESS on")

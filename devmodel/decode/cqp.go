@@ -105,16 +105,30 @@ func pageSize(shift uint8) string {
 	return map[uint8]string{12: "4 KiB", 21: "2 MiB", 30: "1 GiB"}[shift]
 }
 
+// qpNotes says which QP goes where.
+func qpNotes(w *Words) []string {
+	s := fmt.Sprintf("QP %d", w.Bits(3, 23, 0))
+	if w.Bits(3, 37, 32) != 2 {
+		s += fmt.Sprintf(" to state %s", qpStates.text(w.Bits(3, 62, 60)))
+	}
+	return []string{s}
+}
+
 func cqNotes(w *Words) (out []string) {
-	if !w.Has(0) || !w.Flag(3, 47) || !w.Has(6) {
-		return nil
+	s := fmt.Sprintf("CQ %d", w.Bits(3, 18, 0))
+	if w.Has(0) && w.Bits(3, 37, 32) != 5 {
+		s += fmt.Sprintf(", %d entries", w.Bits(0, 20, 0))
+	}
+	out = append(out, s)
+	if w.Bits(3, 37, 32) == 5 || !w.Has(0) || !w.Flag(3, 47) || !w.Has(6) {
+		return out
 	}
 	pages := (w.Bits(0, 20, 0)*32 + 4095) / 4096
 	if pages == 0 {
-		return nil
+		return out
 	}
 	first := w.Bits(6, 27, 0)
-	return []string{fmt.Sprintf("the ring's %d pages of 4 KiB are PBLEs %d to %d", pages, first, first+pages-1)}
+	return append(out, fmt.Sprintf("the ring's %d pages of 4 KiB are PBLEs %d to %d", pages, first, first+pages-1))
 }
 
 func arpNotes(w *Words) []string {

@@ -189,7 +189,7 @@ var cqpOperations = map[uint8]struct {
 	fields []Field
 	notes  func(w *Words) []string
 }{
-	0x00: {join(qpWords, qpFlags), nil},
+	0x00: {join(qpWords, qpFlags), qpNotes},
 	0x01: {join(qpWords, qpFlags, []Field{
 		{"IRDMA_CQPSQ_QP_TERMLEN", 1, 51, 48, decimal},
 		{"IRDMA_CQPSQ_QP_NEWMSS", 1, 45, 32, decimal},
@@ -198,14 +198,14 @@ var cqpOperations = map[uint8]struct {
 		{"IRDMA_CQPSQ_QP_REMOVEHASHENTRY", 3, 55, 55, flag},
 		{"IRDMA_CQPSQ_QP_MSSCHANGE", 3, 52, 52, flag},
 		{"IRDMA_CQPSQ_QP_CACHEDVARVALID", 3, 44, 44, flag},
-	}), nil},
+	}), qpNotes},
 	0x02: {join(qpWords, []Field{
 		{"IRDMA_CQPSQ_QP_REMOVEHASHENTRY", 3, 55, 55, flag},
 		{"IRDMA_CQPSQ_QP_IGNOREMWBOUND", 3, 54, 54, flag},
-	}), nil},
+	}), qpNotes},
 	0x03: {join(cqWords, cqMaking), cqNotes},
 	0x04: {join(cqWords, cqMaking, []Field{{"IRDMA_CQPSQ_CQ_CQRESIZE", 3, 43, 43, flag}}), cqNotes},
-	0x05: {cqWords, nil},
+	0x05: {cqWords, cqNotes},
 	0x06: {srqWords, nil},
 	0x07: {srqWords, nil},
 	0x08: {[]Field{{"SRQ context", 1, 63, 0, hexa}, {"IRDMA_CQPSQ_SRQ_SRQ_ID", 3, 15, 0, decimal}}, nil},

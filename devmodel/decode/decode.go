@@ -103,6 +103,13 @@ type Hex uint64
 // MarshalText gives the number in hexadecimal.
 func (h Hex) MarshalText() ([]byte, error) { return []byte(fmt.Sprintf("%#x", uint64(h))), nil }
 
+// UnmarshalText reads what MarshalText gives.
+func (h *Hex) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 0, 64)
+	*h = Hex(v)
+	return err
+}
+
 // Result is one structure, decoded.
 type Result struct {
 	Format string   `json:"format"`

@@ -24,6 +24,11 @@ type CQInfo struct {
 	Armed    string     `json:"armed"`    // "no", "solicited", "any"
 	Masked   bool       `json:"masked"`   // waits for PFPE_CQACK
 	Stopped  bool       `json:"stopped"`  // overflowed, or its memory is gone
+	Head     uint32     `json:"head"`     // shadow head as the device read it last
+	CEQMask  bool       `json:"ceq_mask"` // ENCEQEMASK: one CEQE at a time
+	Owed     bool       `json:"owed"`     // a CEQE follows when PFPE_CQACK is written
+	Unacked  bool       `json:"unacked"`  // a CEQE was written and not acknowledged
+	Resizes  uint32     `json:"resizes"`
 }
 
 // EQ is an event queue as a person reads it.
@@ -33,7 +38,8 @@ type EQ struct {
 	Buf      hmc.Buffer `json:"buf"`
 	Next     uint32     `json:"next"`
 	Polarity uint64     `json:"polarity"`
-	Free     uint32     `json:"free"` // AEQ only: entries the driver has given back
+	Free     uint32     `json:"free"`    // AEQ only: entries the driver has given back
+	Backlog  int        `json:"backlog"` // AEQ only: events that wait for a free entry
 }
 
 // CQs lists the completion queues in order of number.
@@ -57,7 +63,8 @@ func (c *CQ) info() CQInfo {
 		ceq = int(c.cfg.CEQ)
 	}
 	return CQInfo{c.cfg.ID, c.cfg.Size, c.cfg.Buf, c.cfg.Shadow, c.cfg.Context, ceq, c.ring.next, c.ring.polarity,
-		c.produced - c.consumed, c.armed.String(), c.masked, c.stopped}
+		c.produced - c.consumed, c.armed.String(), c.masked, c.stopped,
+		uint32(c.consumed % uint64(c.cfg.Size)), c.cfg.CEQMask, c.owed, c.unacked, c.resizes}
 }
 
 // CEQs lists the completion event queues in order of number.
@@ -81,5 +88,5 @@ func (q *Queues) AEQ() (EQ, bool) {
 	a := &q.aeq
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return EQ{0, a.size, a.buf, a.next, a.polarity, a.free}, a.live
+	return EQ{0, a.size, a.buf, a.next, a.polarity, a.free, len(a.backlog)}, a.live
 }

@@ -30,7 +30,18 @@ type Info struct {
 
 	Privileged bool
 	Suspended  bool
+	Draining   bool // AE 0x0900 is due when nothing is in work
 	SQ, RQ     Ring
+
+	Shadow  uint64  // guest address of the shadow area
+	SQTail  uint32  // HW_SQ_TAIL as last stored there
+	Context Context // as latched at the last changes of state
+
+	Working bool   // send WQEs are in work
+	Oldest  uint32 // of them: its index in quanta
+
+	Receiving bool   // a receive WQE is taken and not completed
+	Receive   uint32 // its index in quanta
 }
 
 // Ring is a QP's queue as a person reads it.
@@ -71,9 +82,13 @@ func (q *QP) info() Info {
 		ID: q.id, Type: q.typ.String(), State: q.state.String(), PD: c.PD(), SendCQ: c.SendCQ(), RecvCQ: c.RecvCQ(),
 		PathMTU: c.PathMTU(), DestQP: c.DestQP(), QKey: c.QKey(), PKey: c.PKey(), ARPIndex: c.ARPIndex(),
 		QSHandle: c.QSHandle(), SendPSN: c.SendPSN(), RecvPSN: c.ExpectedPSN(),
-		Privileged: c.Privileged(), Suspended: q.paused, SQ: q.sq.info(), RQ: q.rq.info(),
+		Privileged: c.Privileged(), Suspended: q.paused, Draining: q.drain, SQ: q.sq.info(), RQ: q.rq.info(),
+		Shadow: q.shadow, SQTail: q.tail, Context: *c, Receiving: q.receiving, Receive: q.receive,
 	}
 	if q.ep != nil {
+		if w := q.ep.Oldest(); w != nil {
+			i.Working, i.Oldest = true, w.Index
+		}
 		send, expected := q.ep.PSNs()
 		if i.RecvPSN = expected; q.state != RTR {
 			i.SendPSN = send
