@@ -212,6 +212,10 @@ func (s *Shard) Part(n int) int {
 	return 1 + s.shuffle.IntN(n)
 }
 
+// Alone tells, in a step of the shard, that no step is under way on another
+// one: what the step has unlinked before is not in use.
+func (s *Shard) Alone() bool { return s.engine.grace.QuietBut(s.index) }
+
 func (s *Shard) push(t *Task) {
 	s.mu.Lock()
 	t.next = nil

@@ -13,7 +13,7 @@
 //     before Quiet or Wait is called: an atomic store, or a change under a
 //     lock that the step's look-up takes too.
 //   - Never Wait inside a step, nor while holding a lock that a step takes.
-//   - Enter, Leave and Quiet never block; nothing here allocates.
+//   - Enter, Leave, Quiet and QuietBut never block; nothing here allocates.
 package grace
 
 import (
@@ -71,6 +71,16 @@ func (d *Domain) Leave(i int) {
 func (d *Domain) Quiet() bool {
 	for i := range d.slots {
 		if d.slots[i].epoch.Load()&1 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// QuietBut is Quiet for a step on slot i: whether no other one runs.
+func (d *Domain) QuietBut(i int) bool {
+	for k := range d.slots {
+		if k != i && d.slots[k].epoch.Load()&1 != 0 {
 			return false
 		}
 	}

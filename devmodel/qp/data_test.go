@@ -568,7 +568,7 @@ func TestFailures(t *testing.T) {
 		}, codeX: 0x020E, codeY: 0x0108, sourceY: 1},
 		"invalidation": {do: func(b *bench, x, y *side) {
 			y.receive(sge{data, 100})
-			x.post(wr{op: 4, sges: []sge{{data, 100}}, key: rkey})
+			x.post(wr{op: 4, sges: []sge{{data, 100}}, key: lkey})
 		}, codeX: 0x020D, codeY: 0x0112, sourceY: 9},
 		"memory behind a region is gone": {do: func(b *bench, x, y *side) {
 			b.regions[0x777] = region{0, 1 << 20, pd, all}

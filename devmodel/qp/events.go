@@ -31,14 +31,6 @@ func (e SendNotExecuted) String() string {
 	return fmt.Sprintf("send WQE %d of QP %d, opcode %#02x %s, is not executed", e.Index, e.QP, e.Opcode, e.Name)
 }
 
-// InvalidateNotExecuted is the event of a peer's wish to invalidate an STag,
-// which this model does not do.
-type InvalidateNotExecuted struct{ QP, STag uint32 }
-
-func (e InvalidateNotExecuted) String() string {
-	return fmt.Sprintf("QP %d: invalidation of STag %#08x by the peer is not executed", e.QP, e.STag)
-}
-
 // BadWQE is the event of a WQE whose header cannot be.
 type BadWQE struct {
 	QP      uint32

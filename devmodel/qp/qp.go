@@ -70,6 +70,7 @@ type Queues interface {
 type Regions interface {
 	Resolve(segs []mr.Segment, s mr.Subject, stag uint32, to uint64, n uint32, need mr.Access, remote bool) ([]mr.Segment, *mr.Fault)
 	Check(s mr.Subject, stag uint32, to, n uint64, need mr.Access, remote bool) *mr.Fault
+	STags
 }
 
 // Errors of the operations on QPs.
@@ -168,6 +169,11 @@ type QP struct {
 	counts roce.Stats // as far as they are in the table's counters
 	shard  *engine.Shard
 	work   *scratch
+
+	// Waits for others' use of STags that the QP has ended: the last one
+	// begun, those of the send queue and of the peer, and the last one over.
+	waits, bySelf, byPeer uint64
+	waited                atomic.Uint64
 }
 
 // Config of a Table.
@@ -192,6 +198,8 @@ type Table struct {
 	// The same for steps, in pages.
 	pages [maxQPs / pageQPs]atomic.Pointer[page]
 
+	waiter waiter
+
 	counters  counters
 	instances [StatsInstances]atomic.Pointer[counters]
 }
@@ -214,7 +222,11 @@ func New(c Config) *Table {
 	if c.Timing == (Timing{}) {
 		c.Timing = DefaultTiming()
 	}
-	return &Table{cfg: c, emit: c.Emit, qps: map[uint32]*QP{}}
+	t := &Table{cfg: c, emit: c.Emit, qps: map[uint32]*QP{}}
+	if c.Engine != nil {
+		t.waiter.grace = c.Engine.Grace()
+	}
+	return t
 }
 
 // Reset ends every QP and waits for none: what their steps have begun is over

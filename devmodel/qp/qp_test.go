@@ -116,6 +116,29 @@ func (b *bench) Resolve(segs []mr.Segment, s mr.Subject, stag uint32, to uint64,
 	return append(segs, mr.Segment{IOVA: to, Len: n}), nil
 }
 
+func (b *bench) FastRegister(s mr.Subject, r mr.Region, by mr.Origin) mr.Code {
+	b.regions[r.STag()] = region{r.Start, r.Length, s.PD, r.Rights}
+	return 0
+}
+
+func (b *bench) Invalidate(s mr.Subject, stag uint32, remote bool, by mr.Origin) mr.Code {
+	r, ok := b.regions[stag]
+	switch {
+	case !ok:
+		return mr.UnallocatedSTag
+	case remote && r.rights&(mr.RemoteRead|mr.RemoteWrite) == 0:
+		return mr.InvalidateRights
+	}
+	delete(b.regions, stag)
+	return 0
+}
+
+func (b *bench) Bind(s mr.Subject, w mr.Binding, by mr.Origin) (bool, mr.Code) {
+	_, ended := b.regions[w.Window]
+	b.regions[w.Window] = region{w.Start, w.Length, s.PD, w.Rights}
+	return ended, 0
+}
+
 var ownMAC = [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}
 
 func newBench(t testing.TB) *bench {

@@ -106,9 +106,15 @@ func fault(f *mr.Fault) roce.Fault {
 	return roce.Fault{Code: roce.Code(f.Code), Operation: f.Class == mr.Translation}
 }
 
-// Invalidate ends an STag on the peer's request. There are no regions yet
-// that a peer may invalidate.
-func (q *QP) Invalidate(stag uint32) roce.Code {
-	q.table.emit(InvalidateNotExecuted{QP: q.id, STag: stag})
-	return roce.InvalidateNoRights
+// Invalidate ends an STag on the peer's request.
+func (q *QP) Invalidate(stag uint32, again bool) (bool, roce.Code) {
+	if again {
+		return q.settled(q.byPeer), 0
+	}
+	by := mr.Origin{Op: "SEND_INV of the peer", QP: q.id, WQE: q.receive}
+	if code := q.table.cfg.Regions.Invalidate(q.owner.subject, stag, true, by); code != 0 {
+		return true, roce.Code(code)
+	}
+	q.byPeer = q.settle()
+	return q.settled(q.byPeer), 0
 }

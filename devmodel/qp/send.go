@@ -27,10 +27,10 @@ var operations = [64]operation{
 	0x04: {name: "SEND_INV", built: true, kind: roce.KindSend, invalidate: true},
 	0x05: {name: "SEND_SOL", built: true, kind: roce.KindSend, solicited: true},
 	0x06: {name: "SEND_SOL_INV", built: true, kind: roce.KindSend, solicited: true, invalidate: true},
-	0x08: {name: "BIND_MW"},
-	0x09: {name: "FAST_REG_NSMR"},
-	0x0A: {name: "INV_STAG"},
-	0x0B: {name: "RDMA_READ_INV_STAG"},
+	0x08: {name: "BIND_MW", built: true, kind: roce.KindLocal},
+	0x09: {name: "FAST_REG_NSMR", built: true, kind: roce.KindLocal},
+	0x0A: {name: "INV_STAG", built: true, kind: roce.KindLocal},
+	0x0B: {name: "RDMA_READ_INV_STAG", built: true, kind: roce.KindRead, invalidate: true},
 	0x0C: {name: "NOP", built: true, kind: roce.KindLocal},
 	0x0D: {name: "RDMA_WRITE_SOL", built: true, kind: roce.KindWrite, solicited: true},
 }
@@ -100,6 +100,7 @@ func (q *QP) parse(w *roce.WQE, at, header uint64) {
 	}
 	if row.kind == roce.KindLocal {
 		q.sq.advance(1)
+		q.parseLocal(w, at, header)
 		return
 	}
 	fragments, inline := uint32(bits(header, 41, 38)), flag(header, 57)
@@ -194,9 +195,6 @@ func (q *QP) takeInline(w *roce.WQE, raw *words, n uint32) {
 	w.SGL.SetInline(data[:n])
 	w.Len = n
 }
-
-// Local executes work that needs no peer: NOP does nothing.
-func (q *QP) Local(*roce.WQE) roce.Code { return 0 }
 
 // Completed reports a send WQE.
 func (q *QP) Completed(w *roce.WQE) bool {

@@ -39,6 +39,7 @@ const (
 	statOutWrites    = 264
 	statOutReads     = 272
 	statOutSends     = 280
+	statBinds        = 288
 	statInvalidates  = 296
 )
 
@@ -127,6 +128,7 @@ func (c *counters) addQP(n, o *roce.Stats, ipv4 bool) {
 	c.add(statOutWrites, n.OutWrites-o.OutWrites)
 	c.add(statOutReads, n.OutReads-o.OutReads)
 	c.add(statOutSends, n.OutSends-o.OutSends)
+	c.add(statBinds, n.Binds-o.Binds)
 	c.add(statInvalidates, n.Invalidations-o.Invalidations)
 }
 

@@ -57,7 +57,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	left := uint32(stepBytes)
 	in := &q.work.in
 	for range s.Part(stepRuns) {
-		if !q.inbox.take(in, left, s) {
+		if q.ep.Holding() || !q.inbox.take(in, left, s) {
 			break
 		}
 		left -= min(left, in.Bytes)
@@ -75,7 +75,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	}
 	q.task.SetDeadline(q.ep.Deadline())
 	q.count()
-	return again || !q.inbox.empty()
+	return again || !q.ep.Holding() && !q.inbox.empty()
 }
 
 // rest is the step of a QP without a connection.

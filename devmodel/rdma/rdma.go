@@ -125,7 +125,10 @@ func (e *Engine) Reset(d reg.Domain) {
 
 // Close ends the engine's goroutines. The caller does not hold the control
 // lock, and uses the engine no more.
-func (e *Engine) Close() { e.cqp.Close() }
+func (e *Engine) Close() {
+	e.cqp.Close()
+	e.qps.Close()
+}
 
 // Snapshot is the engine as `vrnic explain` shows it.
 type Snapshot struct {

@@ -21,6 +21,9 @@
 //     refuse a run; the Endpoint then goes on at the next Progress.
 //   - Completions are reported in send queue order, whatever the order in
 //     which the responses came.
+//   - An STag that ends may be in use by others for a moment. What ended it
+//     completes, and at the responder everything that follows is handled,
+//     only when the host is done with it.
 //   - PSNs are 24 bits and wrap. A read may take 2^23 of them: distances from
 //     the oldest unacknowledged PSN are unsigned.
 //   - Nothing here is retried for ever but RNR with count 7.

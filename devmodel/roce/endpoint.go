@@ -39,6 +39,10 @@ func (e *Endpoint) UpdateRequester(c RequesterConfig) { e.req.update(c) }
 // Stop ends both sides: nothing is sent or reported any more.
 func (e *Endpoint) Stop() { e.req.live, e.rsp.live = false, false }
 
+// Holding tells that no run can be handled before a later Progress: a peer
+// wants to end an STag.
+func (e *Endpoint) Holding() bool { return e.rsp.live && e.rsp.holding }
+
 // Handle takes a run from the link. It may change the run.
 func (e *Endpoint) Handle(run *Run) {
 	switch run.Op {
@@ -72,6 +76,9 @@ func (e *Endpoint) Progress() (again bool) {
 	e.req.expire()
 	budget := progressLimit
 	answers := e.rsp.answerAll(&budget)
+	if e.rsp.goOn() {
+		answers = true
+	}
 	requests := e.req.transmit(&budget)
 	return answers || requests
 }

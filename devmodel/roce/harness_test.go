@@ -27,7 +27,10 @@ type node struct {
 	got   []string
 	fails []string
 	local []uint32 // indices of local work done
-	gen   uint32
+
+	busy        bool // what ends is in use for the time being
+	refuseLocal Code
+	gen         uint32
 }
 
 func (n *node) Now() time.Duration { return n.net.now }
@@ -40,9 +43,11 @@ func (n *node) Fetch(w *WQE) bool {
 	return true
 }
 
-func (n *node) Local(w *WQE) Code {
-	n.local = append(n.local, w.Index)
-	return 0
+func (n *node) Local(w *WQE, again bool) (bool, Code) {
+	if !again {
+		n.local = append(n.local, w.Index)
+	}
+	return !n.busy, n.refuseLocal
 }
 
 func (n *node) Completed(w *WQE) bool {
@@ -73,9 +78,11 @@ func (n *node) Remote(key uint32, va uint64, size uint32, write bool) Fault {
 	return Fault{}
 }
 
-func (n *node) Invalidate(stag uint32) Code {
-	n.got = append(n.got, fmt.Sprintf("invalidate %d", stag))
-	return n.stags[stag]
+func (n *node) Invalidate(stag uint32, again bool) (bool, Code) {
+	if !again {
+		n.got = append(n.got, fmt.Sprintf("invalidate %d", stag))
+	}
+	return !n.busy, n.stags[stag]
 }
 
 func (n *node) List(l *SGL) {
@@ -206,7 +213,11 @@ func (n *network) deliver() bool {
 	}
 	n.count++
 	for i := range n.flights {
-		if f := n.flights[i]; f.at <= n.count || i == len(n.flights)-1 {
+		f := n.flights[i]
+		if f.to.ep.Holding() {
+			continue
+		}
+		if f.at <= n.count || i == len(n.flights)-1 {
 			n.flights = append(n.flights[:i], n.flights[i+1:]...)
 			f.to.ep.Handle(&f.run)
 			if n.eager {

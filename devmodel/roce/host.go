@@ -9,22 +9,21 @@ type Code uint16
 
 // Codes that the transport itself gives.
 const (
-	PrivilegeDenied    Code = 0x011C // PRIV_OPERATION_DENIED
-	InvalidateNoRights Code = 0x0112 // AMP_INVALIDATE_NO_REMOTE_ACCESS_RIGHTS
-	ReadWhileORDZero   Code = 0x0205 // RDMA_READ_WHILE_ORD_ZERO
-	TooManyReads       Code = 0x0207 // IB_RREQ_AND_Q1_FULL
-	InvalidRequest     Code = 0x0208 // IB_INVALID_REQUEST
-	UnexpectedOpcode   Code = 0x020A // WQE_UNEXPECTED_OPCODE
-	InvalidParameter   Code = 0x020B // WQE_INVALID_PARAMETER
-	InvalidFragment    Code = 0x020C // WQE_INVALID_FRAG_DATA
-	RemoteAccess       Code = 0x020D // IB_REMOTE_ACCESS_ERROR
-	RemoteOperation    Code = 0x020E // IB_REMOTE_OP_ERROR
-	MessageTooLong     Code = 0x0303 // DDP_UBE_DDP_MESSAGE_TOO_LONG_FOR_AVAILABLE_BUFFER
-	InvalidOffset      Code = 0x0305 // DDP_UBE_INVALID_MO
-	ResponseLength     Code = 0x0316 // ROCE_RSP_LENGTH_ERROR
-	TooManyRetries     Code = 0x050A // LLP_TOO_MANY_RETRIES
-	TooManyRNRs        Code = 0x050F // LLP_TOO_MANY_RNRS
-	Catastrophic       Code = 0x0700 // LCE_QP_CATASTROPHIC
+	PrivilegeDenied  Code = 0x011C // PRIV_OPERATION_DENIED
+	ReadWhileORDZero Code = 0x0205 // RDMA_READ_WHILE_ORD_ZERO
+	TooManyReads     Code = 0x0207 // IB_RREQ_AND_Q1_FULL
+	InvalidRequest   Code = 0x0208 // IB_INVALID_REQUEST
+	UnexpectedOpcode Code = 0x020A // WQE_UNEXPECTED_OPCODE
+	InvalidParameter Code = 0x020B // WQE_INVALID_PARAMETER
+	InvalidFragment  Code = 0x020C // WQE_INVALID_FRAG_DATA
+	RemoteAccess     Code = 0x020D // IB_REMOTE_ACCESS_ERROR
+	RemoteOperation  Code = 0x020E // IB_REMOTE_OP_ERROR
+	MessageTooLong   Code = 0x0303 // DDP_UBE_DDP_MESSAGE_TOO_LONG_FOR_AVAILABLE_BUFFER
+	InvalidOffset    Code = 0x0305 // DDP_UBE_INVALID_MO
+	ResponseLength   Code = 0x0316 // ROCE_RSP_LENGTH_ERROR
+	TooManyRetries   Code = 0x050A // LLP_TOO_MANY_RETRIES
+	TooManyRNRs      Code = 0x050F // LLP_TOO_MANY_RNRS
+	Catastrophic     Code = 0x0700 // LCE_QP_CATASTROPHIC
 )
 
 // Source says which part of a QP an asynchronous event is about, as AESRC
@@ -58,6 +57,8 @@ type WQE struct {
 	Signaled, ReadFence, LocalFence bool
 	Solicited, HasImm, HasInv       bool
 
+	// HasInv of a send: the peer is to end Inv. Of a read: the STags that its
+	// data came by end with it.
 	Imm, Inv uint32
 	Addr     uint64 // remote
 	Key      uint32 // remote
@@ -66,6 +67,7 @@ type WQE struct {
 	// before it is complete, the QP fails with this code.
 	Fault Code
 
+	Raw [4]uint64 // of local work: the words as posted
 	SGL SGL
 }
 
@@ -118,8 +120,11 @@ type Host interface {
 
 	// Fetch takes the next posted send WQE, if there is one and it may begin.
 	Fetch(w *WQE) bool
-	// Local executes a KindLocal WQE.
-	Local(w *WQE) Code
+	// Local executes a KindLocal WQE, or ends the STags of a read that HasInv
+	// and has all its data. Not done: somebody may still use what it has
+	// ended; Progress is called when nobody does, and then this once more,
+	// with again.
+	Local(w *WQE, again bool) (done bool, code Code)
 	// Completed reports a finished send WQE. False: it cannot be reported.
 	Completed(w *WQE) bool
 
@@ -130,8 +135,9 @@ type Host interface {
 
 	// Remote checks a peer's right to the whole of a range.
 	Remote(key uint32, va uint64, n uint32, write bool) Fault
-	// Invalidate ends an STag on a peer's request.
-	Invalidate(stag uint32) Code
+	// Invalidate ends an STag on a peer's request. Done and again are as with
+	// Local.
+	Invalidate(stag uint32, again bool) (done bool, code Code)
 	// Copy moves n bytes, at most MaxRunBytes, from src, a list of the peer,
 	// to dst, one of the host's own. It moves nothing if it finds a fault in
 	// either list.

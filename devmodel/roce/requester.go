@@ -35,6 +35,7 @@ type entry struct {
 	acked    uint32 // packets acknowledged, or responses placed
 	started  bool
 	done     bool
+	ending   bool // of a read that HasInv: the host ends its STags
 }
 
 func (e *entry) read() bool { return e.w.Kind == KindRead }
@@ -86,6 +87,7 @@ func (r *requester) oldest() *WQE {
 // transmit sends what may be sent, as long as the budget of runs and WQEs
 // lasts. It tells whether it ended with the budget.
 func (r *requester) transmit(budget *int) (more bool) {
+	r.retire() // what has only waited for the host
 	for r.live && !r.resting {
 		if *budget == 0 {
 			more = true
@@ -139,7 +141,7 @@ func (r *requester) fetch() bool {
 		return false // nothing behind it is executed
 	}
 	e := r.entries.push()
-	e.first, e.n, e.sent, e.acked, e.started, e.done = r.next, 0, 0, 0, false, false
+	e.first, e.n, e.sent, e.acked, e.started, e.done, e.ending = r.next, 0, 0, 0, false, false, false
 	if !r.host.Fetch(&e.w) {
 		r.entries.drop()
 		return false
@@ -153,7 +155,10 @@ func (r *requester) fetch() bool {
 
 // mayStart tells whether everything that an entry waits for has come.
 func (r *requester) mayStart(e *entry) bool {
-	if e.w.LocalFence && r.cur > 0 || e.w.ReadFence && r.reads > 0 {
+	// A message that ends an STag of the peer does so before payload that the
+	// peer has sent for a read is copied: it waits for reads, fence or not.
+	ends := e.w.Kind == KindSend && e.w.HasInv
+	if e.w.LocalFence && r.cur > 0 || (e.w.ReadFence || ends) && r.reads > 0 {
 		return false
 	}
 	if e.read() && e.w.Fault == 0 {
@@ -172,10 +177,14 @@ func (r *requester) mayStart(e *entry) bool {
 // has to wait.
 func (r *requester) advance(e *entry) bool {
 	if e.w.Kind == KindLocal {
-		if e.w.Fault = r.host.Local(&e.w); e.w.Fault != 0 {
+		var done bool
+		if done, e.w.Fault = r.host.Local(&e.w, e.started); e.w.Fault != 0 {
 			return true
 		}
-		e.started, e.done = true, true
+		if e.started = true; !done {
+			return false
+		}
+		e.done = true
 		r.cur++
 		r.retire()
 		return true
@@ -355,12 +364,24 @@ func (r *requester) settle(progress bool) {
 	r.retire()
 }
 
-// retire completes what is done at the head of the queue.
+// retire completes what is done at the head of the queue. A read that ends
+// STags counts as outstanding until they have ended.
 func (r *requester) retire() {
 	for r.live && r.entries.len() > 0 {
 		e := r.entries.at(0)
 		if !e.done {
 			return
+		}
+		if e.read() && e.w.HasInv {
+			done, code := r.host.Local(&e.w, e.ending)
+			if code != 0 {
+				r.fail(code)
+				return
+			}
+			if e.ending = true; !done {
+				return
+			}
+			r.reads--
 		}
 		if e.w.Signaled && !r.host.Completed(&e.w) {
 			r.fail(Catastrophic)
@@ -491,7 +512,9 @@ func (r *requester) response(run *Run) {
 		r.gap = false
 		e.acked += placed
 		if e.done = e.acked == e.n; e.done {
-			r.reads--
+			if !e.w.HasInv {
+				r.reads--
+			}
 			if e.sent > 0 {
 				r.flight--
 			}

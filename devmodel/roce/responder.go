@@ -71,6 +71,10 @@ type responder struct {
 	len  uint32
 	dst  SGL
 
+	holding bool // the end of a message waits for the host to end an STag
+	held    Run  // that message's last run
+	asked   bool // the host has begun
+
 	answers ring[answer]
 	waiting uint32 // reads among the answers that came for the first time
 	replays uint32 // and again
@@ -210,18 +214,44 @@ func (r *responder) send(run *Run) {
 	if run.Last {
 		r.stats.InSends++
 		if run.HasInv {
-			if code := r.host.Invalidate(run.Inv); code != 0 {
-				r.epsn = r.lastDone()
-				r.fail(synAccess, code, SourceInbound, 0)
-				return
-			}
-			r.stats.Invalidations++
+			r.invalidate(run)
+			return
 		}
 		r.finish(run, true)
 	}
 	if run.AckReq && !r.failing {
 		r.ack()
 	}
+}
+
+// invalidate ends the STag that a message names, and then the message: at once,
+// or as soon as the responses of earlier reads are sent and the host is done.
+func (r *responder) invalidate(run *Run) {
+	r.held, r.holding, r.asked = *run, true, false
+	r.goOn()
+}
+
+// goOn ends the message that is held, if it may. It tells whether it did.
+func (r *responder) goOn() bool {
+	if !r.live || !r.holding || r.waiting > 0 {
+		return false
+	}
+	run := &r.held
+	done, code := r.host.Invalidate(run.Inv, r.asked)
+	if r.asked = true; code == 0 && !done {
+		return false
+	}
+	if r.holding = false; code != 0 {
+		r.epsn = r.lastDone()
+		r.fail(synAccess, code, SourceInbound, 0)
+		return true
+	}
+	r.stats.Invalidations++
+	r.finish(run, true)
+	if run.AckReq && !r.failing {
+		r.ack()
+	}
+	return true
 }
 
 // place copies a run's payload and counts it. False: it faulted.

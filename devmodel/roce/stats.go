@@ -11,7 +11,8 @@ type Stats struct {
 
 	InSends, InWrites, InReads    uint64
 	OutSends, OutWrites, OutReads uint64
-	Invalidations                 uint64
+	Invalidations                 uint64 // at a peer's request, and by Host.Local as that counts them
+	Binds                         uint64 // as Host.Local counts them
 
 	ipv6 bool
 }

@@ -330,7 +330,7 @@ func TestErrors(t *testing.T) {
 			p.a.post(writeOf(p.a, 8, 0, 0, 10))
 		}, []string{"AE 0x020a source 5 WQE 7"}, nil, []string{"sq 2 op 1"}, 0},
 		"invalidate": {settings{}, func(p *pair) {
-			p.b.stags[3] = InvalidateNoRights
+			p.b.stags[3] = 0x0112
 			p.b.receive(8, 0, 2000)
 			w := sendOf(p.a, 2, 0, 10)
 			w.HasInv, w.Inv = true, 3
@@ -756,12 +756,12 @@ type quick struct {
 }
 
 func (q *quick) Now() time.Duration                            { return 0 }
-func (q *quick) Local(*WQE) Code                               { return 0 }
+func (q *quick) Local(*WQE, bool) (bool, Code)                 { return true, 0 }
 func (q *quick) Completed(*WQE) bool                           { return true }
 func (q *quick) Receive(*Recv) (Got, Code)                     { return Taken, 0 }
 func (q *quick) Received(*Recv, *Received) bool                { return true }
 func (q *quick) Remote(uint32, uint64, uint32, bool) Fault     { return Fault{} }
-func (q *quick) Invalidate(uint32) Code                        { return 0 }
+func (q *quick) Invalidate(uint32, bool) (bool, Code)          { return true, 0 }
 func (q *quick) Copy(*SGL, uint32, *SGL, uint32, uint32) Fault { return Fault{} }
 func (q *quick) List(l *SGL)                                   { l.Reset() }
 func (q *quick) Fail(c Code, _ Source, _ uint32)               { panic(c) }
