@@ -44,10 +44,17 @@ func (q *queues) withCQ(ring, shadow uint64) *queues {
 	return q.must(q.CreateCQ(event.CQConfig{ID: theCQ, Size: 4, Buf: hmc.Buffer{Base: ring}, Shadow: shadow, CEQ: 2, CEQValid: true, CheckOverflow: true}))
 }
 
+// withCCQ makes the control QP's CQ like it.
+func (q *queues) withCCQ() *queues {
+	return q.must(q.CreateCQ(event.CQConfig{ID: event.CCQ, Size: 4, Buf: hmc.Buffer{Base: rdmatest.Base}, Shadow: cqShadow, CheckOverflow: true}))
+}
+
 // post writes n completions.
-func (q *queues) post(n int) *queues {
+func (q *queues) post(n int) *queues { return q.postTo(theCQ, n) }
+
+func (q *queues) postTo(id uint32, n int) *queues {
 	for range n {
-		q.CQ(theCQ).Post(event.Entry{})
+		q.CQ(id).Post(event.Entry{})
 	}
 	return q
 }
@@ -92,6 +99,10 @@ var eventScenarios = map[string]scenario{
 		near:    func(b *bench) { newQueues(b).withAEQ().withCQ(rdmatest.Base, cqShadow).post(4).consume(1).post(1) },
 	},
 	"cq-shadow": {
+		trigger: func(b *bench) { newQueues(b).withCCQ().postTo(event.CCQ, 2).consume(3).postTo(event.CCQ, 1) },
+		near:    func(b *bench) { newQueues(b).withCCQ().postTo(event.CCQ, 2).consume(2).postTo(event.CCQ, 1) },
+	},
+	"cq-shadow-app": {
 		trigger: func(b *bench) { newQueues(b).withCQ(rdmatest.Base, cqShadow).post(2).consume(3).post(1) },
 		near:    func(b *bench) { newQueues(b).withCQ(rdmatest.Base, cqShadow).post(2).consume(2).post(1) },
 	},
