@@ -6,6 +6,7 @@
 package rdmatest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"runtime"
@@ -182,12 +183,13 @@ func (g *Guest) Store(at uint64, words ...uint64) {
 // Fill writes the same byte everywhere in a piece of memory.
 func (g *Guest) Fill(at, size uint64, b byte) {
 	g.T.Helper()
-	p := make([]byte, size)
-	for i := range p {
-		p[i] = b
-	}
-	if err := g.Mem.Write(at, p); err != nil {
-		g.T.Fatal(err)
+	const piece = 64 << 10
+	p := bytes.Repeat([]byte{b}, int(min(size, piece)))
+	for ; size > 0; at, size = at+uint64(len(p)), size-uint64(len(p)) {
+		p = p[:min(size, piece)]
+		if err := g.Mem.Write(at, p); err != nil {
+			g.T.Fatal(err)
+		}
 	}
 }
 
