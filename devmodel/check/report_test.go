@@ -20,7 +20,7 @@ func sample() Report {
 	c.Event(fw.DriverVersion{Text: "6.1.0-27-amd64"})
 	c.Event(cqp.Op{Name: "IRDMA_CQP_OP_UPDATE_PE_SDS", Index: 117})
 	for range 3 {
-		c.Event(hmc.StalePD{SD: 2, PD: 103, Kept: 0x12345001, Memory: 0x12346001, Object: hmc.PBLE, Index: 512})
+		c.Event(hmc.StalePD{SD: 2, PD: 103, At: 0x12300338, Kept: 0x12345001, Memory: 0x12346001, Object: hmc.PBLE, Index: 512})
 	}
 	c.Event(hmc.SDNotValid{SD: 7})
 	c.Event(event.SpuriousAck{CQ: 1})
@@ -41,8 +41,8 @@ module:  ice, build id ab12
 
 error[pd-stale] SD 2 PD 103, 3 times
   a page descriptor was changed without PFHMC_PDINV and then used
-  seen:    PD 103 of SD 2 is 0x12346001 in memory, 0x12345001 in use: no
-           PFHMC_PDINV in between (PBLE 512)
+  seen:    PBLE 512: PD 103 of SD 2 at 0x12300338 is 0x12346001 now, in use
+           is 0x12345001
   after:   IRDMA_CQP_OP_UPDATE_PE_SDS, WQE 117
   device:  went on using its own copy
   E810:    goes on using the page descriptor in its cache: it reads and

@@ -54,9 +54,14 @@ func (p *paged) setPD(word uint64, tell bool) *paged {
 		p.Fatal(err)
 	}
 	if tell {
-		p.space.Write32(pdinvRegister(p.cache), pagedSD|1<<15|pagedPD<<16)
+		p.tell(pagedSD, pagedPD)
 	}
 	return p
+}
+
+// tell writes PFHMC_PDINV.
+func (p *paged) tell(sd, pd uint32) {
+	p.space.Write32(pdinvRegister(p.cache), sd|1<<15|pd<<16)
 }
 
 // use walks to an object as the device itself does.
@@ -119,6 +124,53 @@ var hmcScenarios = map[string]scenario{
 	"sd-outside-fpm": {
 		trigger: func(b *bench) { newPaged(b).program(2, rdmatest.Base|0x803) },
 		near:    func(b *bench) { newPaged(b).program(1, rdmatest.Base|0x803) },
+	},
+	"pd-no-pdinv": {
+		trigger: func(b *bench) { newPaged(b).setPD(onePage, false).program(pagedSD, pdPage).use(hmc.PBLE, 0) },
+		near: func(b *bench) {
+			newPaged(b).setPD(onePage, true).program(pagedSD, pdPage).use(hmc.PBLE, 0)
+			newPaged(b).setPD(onePage, false).program(pagedSD, pdPage) // not used
+		},
+	},
+	"pd-shared": {
+		trigger: func(b *bench) {
+			newPaged(b).setPD(onePage, true).program(pagedSD, pdPage).use(hmc.PBLE, 0).program(0, rdmatest.Base|0x803)
+		},
+		near: func(b *bench) {
+			newPaged(b).setPD(onePage, true).program(pagedSD, pdPage).use(hmc.PBLE, 0).program(0, rdmatest.Base+0x3000|0x803)
+		},
+	},
+	"pd-bits": {
+		trigger: func(b *bench) { newPaged(b).setPD(onePage|8, true).program(pagedSD, pdPage).use(hmc.PBLE, 0) },
+		near:    func(b *bench) { newPaged(b).setPD(onePage, true).program(pagedSD, pdPage).use(hmc.PBLE, 0) },
+	},
+	"pdinv-needless": {
+		trigger: func(b *bench) {
+			newPaged(b).setPD(onePage, true).program(pagedSD, pdPage).use(hmc.PBLE, 0).setPD(onePage, true)
+		},
+		near: func(b *bench) {
+			newPaged(b).setPD(onePage, true).program(pagedSD, pdPage).use(hmc.PBLE, 0).setPD(0, true)
+		},
+	},
+	"pdinv-outside-fpm": {
+		trigger: func(b *bench) { newPaged(b).tell(2, 0) },
+		near: func(b *bench) {
+			newPaged(b).tell(pagedSD, 0)
+			c := hmc.New(hmc.Config{Emit: b.emit}) // after a reset there is no layout
+			reg.NewSpace(8<<20, nil, c.Registers()).Write32(pdinvRegister(c), 2|1<<15)
+		},
+	},
+	"sd-bits": {
+		trigger: func(b *bench) { newPaged(b).program(0, rdmatest.Base|0x843) },
+		near:    func(b *bench) { newPaged(b).program(0, rdmatest.Base|0x803) },
+	},
+	"hmc-commit": {
+		trigger: func(b *bench) {
+			_ = hmc.New(hmc.Config{Emit: b.emit}).Commit(&[hmc.FPMSize]byte{1, 4}) // 1025 QPs
+		},
+		near: func(b *bench) {
+			_ = hmc.New(hmc.Config{Emit: b.emit}).Commit(&[hmc.FPMSize]byte{0, 4})
+		},
 	},
 	"hmc-static": {
 		trigger: func(b *bench) {

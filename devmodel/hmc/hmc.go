@@ -67,7 +67,9 @@ type Cache struct {
 	layout    [NumObjects]extent
 	end       uint64 // first FPM address behind the layout
 
-	sds map[uint32]*segment // valid segments only
+	sds     map[uint32]*segment     // valid segments only
+	pds     map[uint32]*descriptors // of paged segments, also of those to come
+	backing backing
 
 	errInfo, errData reg.Cells
 
@@ -97,6 +99,8 @@ func (h *Cache) clear() {
 	h.committed, h.backed, h.end = false, false, 0
 	h.layout = [NumObjects]extent{}
 	h.sds = map[uint32]*segment{}
+	h.pds = map[uint32]*descriptors{}
+	h.backing.clear()
 }
 
 // Reset forgets layout, segments and kept page descriptors. Every reset,

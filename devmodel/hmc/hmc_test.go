@@ -123,6 +123,7 @@ func hasType[T any](g *Guest) bool {
 
 func TestUpdateSDsInlineAndMemory(t *testing.T) {
 	g := New(t, hmc.Profile{})
+	g.MapAt(0x10_0000_0000, 64<<20) // behind segments that only have to be there
 	g.CreateCQP(10)
 	g.CommitFPM(208)
 	cmd := func(i uint64) uint64 { return 0x80008000 + i }
@@ -168,15 +169,21 @@ func TestUpdateSDsInlineAndMemory(t *testing.T) {
 	g.Must(WQE{0: cmd(1), 1: 0x802, 3: 0x8000001F00000000})
 	g.Must(WQE{0: cmd(0), 1: addr(7) | 0x803, 3: 0x8000001F00000000})
 	g.Must(WQE{0: cmd(20), 1: addr(20) | 0x803, 3: 0x8000001F00000000})
+	const end = 0x466000 + 8*2097152
 	want := []any{
 		hmc.SDNotValid{SD: 1, Data: 0x802},
 		hmc.SDReprogrammed{SD: 0, Old: addr(0), New: addr(7)},
-		hmc.SDBeyondLayout{SD: 20, End: 0x466000 + 8*2097152},
+		hmc.SDOutsideFPM{SD: 20, Data: addr(20) | 0x803, End: end},
 	}
-	// There is no memory at these addresses, which the control QP reports.
+	// That two segments share memory the control QP reports.
 	got := slices.DeleteFunc(g.Findings(), func(e any) bool { return strings.HasPrefix(fmt.Sprintf("%T", e), "cqp.") })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	g.Events = nil
+	g.Fails(WQE{0: cmd(64), 1: addr(20) | 0x803, 3: 0x8000001F00000000}, 0x8001)
+	if want := (hmc.SDOutsideFPM{SD: 64, Data: addr(20) | 0x803, End: end}); !has(g, want) {
+		t.Errorf("no %v among %v", want, g.Findings())
 	}
 }
 
@@ -238,7 +245,7 @@ func TestPagedSegment(t *testing.T) {
 	if v := g.Load(ring + 4096 + 32 + 24); v>>63 != 1 {
 		t.Errorf("second flush CQE did not go where the kept copy leads: %#x", v)
 	}
-	want := hmc.StalePD{SD: sd, PD: pd, Kept: pages | 1, Memory: pages + 2*4096 | 1, Object: hmc.PBLE}
+	want := hmc.StalePD{SD: sd, PD: pd, At: pdPage + 8*pd, Kept: pages | 1, Memory: pages + 2*4096 | 1, Object: hmc.PBLE}
 	if !has(g, want) {
 		t.Errorf("no %v among %v", want, g.Findings())
 	}

@@ -21,6 +21,7 @@ type PD struct {
 	Kept    bool   `json:"kept"`    // the device uses its own copy
 	InUse   uint64 `json:"in_use"`  // address in that copy
 	Stale   bool   `json:"stale"`   // the two differ
+	Untold  bool   `json:"untold"`  // PFHMC_PDINV was not written since the word in memory is
 }
 
 // Extent is one object type's place in FPM space.
@@ -41,7 +42,7 @@ func (h *Cache) SDs() []SD {
 	for i, s := range h.sds {
 		d := SD{Index: i, Type: "direct", Valid: true, Address: s.addr}
 		if !s.direct {
-			d.Type, d.PDs = "paged", h.pds(s)
+			d.Type, d.PDs = "paged", h.list(s)
 		}
 		out = append(out, d)
 	}
@@ -49,20 +50,20 @@ func (h *Cache) SDs() []SD {
 	return out
 }
 
-func (h *Cache) pds(s *segment) (out []PD) {
+func (h *Cache) list(s *segment) (out []PD) {
 	var page [8 * pdsPerSegment]byte
 	if err := h.mem.Read(s.addr, page[:]); err != nil {
 		page = [8 * pdsPerSegment]byte{} // unreadable: only what is kept
 	}
 	for i := uint32(0); i < pdsPerSegment; i++ {
 		e := word(page[:], int(8*i))
-		kept := s.pds[i].Load()
+		kept := s.pds.kept[i].Load()
 		ok := kept != 0
 		if e&pdValid == 0 && !ok {
 			continue
 		}
 		out = append(out, PD{Index: i, Valid: e&pdValid != 0, Address: e &^ pageMask,
-			Kept: ok, InUse: kept &^ pageMask, Stale: ok && kept != e})
+			Kept: ok, InUse: kept &^ pageMask, Stale: ok && kept != e, Untold: s.pds.untold(i, e)})
 	}
 	return out
 }

@@ -33,6 +33,7 @@ func (f Fault) String() string {
 type Walk struct {
 	Object  Object
 	Index   uint32
+	Count   uint32 // committed objects of the type
 	FPM     uint64
 	SD      uint32
 	Direct  bool
@@ -43,6 +44,7 @@ type Walk struct {
 	Kept    bool   // the copy was kept from an earlier walk
 	Stale   bool   // and differs from the word in memory now
 	PDNow   uint64 // that word
+	Untold  bool   // PFHMC_PDINV was not written since the word is what it is
 	Address uint64 // guest address of the object
 }
 
@@ -55,8 +57,11 @@ func (w Walk) String() string {
 	if w.Kept {
 		kept = " (kept)"
 	}
-	if w.Stale {
+	switch {
+	case w.Stale:
 		kept = fmt.Sprintf(" (kept, stale: memory has %#x)", w.PDNow)
+	case w.Untold:
+		kept += " (no PFHMC_PDINV since)"
 	}
 	return s + fmt.Sprintf(" paged %#x, PD %d at %#x = %#x%s -> %#x", w.SDAddr, w.PD, w.PDAt, w.PDEntry, kept, w.Address)
 }
@@ -64,8 +69,8 @@ func (w Walk) String() string {
 // walk translates. keep says whether the device itself uses the result: then
 // a page descriptor read is kept. The caller holds mu, shared at least.
 func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, Fault) {
-	w := Walk{Object: o, Index: index}
-	e := h.layout[o]
+	e := &h.layout[o]
+	w := Walk{Object: o, Index: index, Count: e.count}
 	if index >= e.count {
 		return w, FaultIndex
 	}
@@ -82,10 +87,12 @@ func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, Fault) {
 	}
 	w.PD = uint32(w.FPM>>12) & (pdsPerSegment - 1)
 	w.PDAt = s.addr + 8*uint64(w.PD)
-	kept := &s.pds[w.PD]
+	kept := &s.pds.kept[w.PD]
 	inMemory, err := h.mem.Load64(w.PDAt)
-	if err == nil && inMemory&pdValid != 0 && keep && kept.CompareAndSwap(0, inMemory) {
+	w.Untold = err == nil && s.pds.untold(w.PD, inMemory)
+	if err == nil && inMemory&pdValid != 0 && keep && kept.Load() == 0 && kept.CompareAndSwap(0, inMemory) {
 		w.PDEntry, w.PDNow = inMemory, inMemory
+		h.fresh(&w)
 	} else if w.PDEntry = kept.Load(); w.PDEntry != 0 {
 		w.Kept, w.PDNow = true, inMemory
 		w.Stale = err == nil && inMemory != w.PDEntry
@@ -106,7 +113,7 @@ func (h *Cache) walk(o Object, index uint32, keep bool) (Walk, Fault) {
 // failure is recorded in PFHMC_ERRORINFO and ERRORDATA and raises HMC_ERR.
 func (h *Cache) report(w *Walk, f Fault) error {
 	if w.Stale {
-		h.emit(StalePD{SD: w.SD, PD: w.PD, Kept: w.PDEntry, Memory: w.PDNow, Object: w.Object, Index: w.Index})
+		h.emit(StalePD{SD: w.SD, PD: w.PD, At: w.PDAt, Kept: w.PDEntry, Memory: w.PDNow, Object: w.Object, Index: w.Index})
 	}
 	if f == FaultNone {
 		return nil
@@ -170,45 +177,4 @@ func (h *Cache) Explain(o Object, index uint32) (Walk, error) {
 		return w, failed(&w, f)
 	}
 	return w, nil
-}
-
-// AccessFailed is the event of a walk that did not end in guest memory.
-type AccessFailed struct {
-	Walk  Walk
-	Fault Fault
-}
-
-func (e AccessFailed) String() string {
-	return fmt.Sprintf("HMC_ERR: %v %d at FPM %#x (SD %d, PD %d): %s", e.Walk.Object, e.Walk.Index, e.Walk.FPM, e.Walk.SD, e.Walk.PD, e.Fault)
-}
-
-// WalkLines is the way as far as it went.
-func (e AccessFailed) WalkLines() []string {
-	w := e.Walk
-	if e.Fault == FaultIndex {
-		return nil
-	}
-	lines := []string{fmt.Sprintf("%v %d is at FPM %#x: SD %d", w.Object, w.Index, w.FPM, w.SD)}
-	if e.Fault == FaultSD {
-		return append(lines, fmt.Sprintf("SD %d is not valid", w.SD))
-	}
-	lines = append(lines, fmt.Sprintf("SD %d is paged, its page descriptors are at %#x", w.SD, w.SDAddr))
-	if e.Fault == FaultRead {
-		return append(lines, fmt.Sprintf("PD %d at %#x cannot be read", w.PD, w.PDAt))
-	}
-	return append(lines, fmt.Sprintf("PD %d at %#x is %#x", w.PD, w.PDAt, w.PDEntry))
-}
-
-// StalePD is the event of using a kept page descriptor whose word in memory
-// has changed since, with no PFHMC_PDINV between.
-type StalePD struct {
-	SD, PD       uint32
-	Kept, Memory uint64
-	Object       Object
-	Index        uint32
-}
-
-func (e StalePD) String() string {
-	return fmt.Sprintf("PD %d of SD %d is %#x in memory, %#x in use: no PFHMC_PDINV in between (%v %d)",
-		e.PD, e.SD, e.Memory, e.Kept, e.Object, e.Index)
 }

@@ -45,6 +45,7 @@ const (
 	pbleAt = rdmatest.Base + 2<<20 // 2 MiB of PBLEs
 	spare  = rdmatest.Base + 4<<20 // a page to move PBLEs to
 	pdAt   = rdmatest.Base + 4<<20 + 4096
+	pdinv  = 0x520300 // PFHMC_PDINV
 )
 
 func newBench(t testing.TB, paged bool) *bench {
@@ -75,7 +76,9 @@ func newBench(t testing.TB, paged bool) *bench {
 		for i := range uint64(pbles / 512) {
 			at := pbleAt + 4096*uint64(order[i])
 			b.pages = append(b.pages, at)
-			b.store(b.pdPage+8*(base>>12&511+i), at|1)
+			pd := base>>12&511 + i
+			b.store(b.pdPage+8*pd, at|1)
+			b.space.Write32(pdinv, b.sd|1<<15|uint32(pd)<<16)
 		}
 		sds = append(sds, hmc.SDEntry{Cmd: 0x80008000 | uint64(b.sd), Data: b.pdPage | 0x801})
 	}

@@ -20,7 +20,7 @@ func TestFieldsAreForPrograms(t *testing.T) {
 		want  string
 	}{
 		{hmc.StalePD{SD: 2, PD: 3, Kept: 1<<63 | 1, Object: hmc.PBLE, Index: 7}, "hmc.StalePD",
-			`{"SD":2,"PD":3,"Kept":"0x8000000000000001","Memory":"0x0","Object":"PBLE","Index":7}`},
+			`{"SD":2,"PD":3,"At":"0x0","Kept":"0x8000000000000001","Memory":"0x0","Object":"PBLE","Index":7}`},
 		{mr.STagPD{Use: mr.Use{STag: 5, Need: mr.LocalRead, Remote: true}, Owner: 9}, "mr.STagPD",
 			`{"STag":5,"QP":0,"PD":0,"TO":"0x0","Len":"0x0","Need":"` + mr.LocalRead.String() + `","Remote":true,"Kernel":false,"Owner":9}`},
 		{cqp.ARPReplaced{Index: 1, Old: [6]byte{0xAB}}, "cqp.ARPReplaced", `{"Index":1,"Old":"ab0000000000","New":"000000000000","User":""}`},

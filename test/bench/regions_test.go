@@ -112,6 +112,16 @@ func (r *regions) take(n uint64) uint64 {
 	return at
 }
 
+// invalidate tells of a page descriptor as a driver does.
+func (r *regions) invalidate(sd, pd uint64) {
+	for _, row := range r.hmc.Registers() {
+		if row.Name == "PFHMC_PDINV" {
+			const partition = 1 << 15
+			row.Write(0, uint32(sd|partition|pd<<16))
+		}
+	}
+}
+
 // back makes memory for a segment and its entry.
 func (r *regions) back(t testing.TB, sd uint64) hmc.SDEntry {
 	t.Helper()
@@ -126,6 +136,7 @@ func (r *regions) back(t testing.TB, sd uint64) hmc.SDEntry {
 		if err := r.mem.Store64(list+8*(n*5%pages), r.take(page)|valid); err != nil {
 			t.Fatal(err)
 		}
+		r.invalidate(sd, n)
 	}
 	return hmc.SDEntry{Cmd: cmd, Data: list | valid}
 }

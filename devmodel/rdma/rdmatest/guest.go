@@ -28,6 +28,14 @@ const Base = 0x10_0000
 // Memory maps size bytes of fresh guest memory at Base.
 func Memory(t testing.TB, size uint64) *guestmem.Memory {
 	t.Helper()
+	m := &guestmem.Memory{}
+	addMemory(t, m, Base, size)
+	t.Cleanup(m.UnmapAll)
+	return m
+}
+
+func addMemory(t testing.TB, m *guestmem.Memory, at, size uint64) {
+	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
@@ -36,12 +44,15 @@ func Memory(t testing.TB, size uint64) *guestmem.Memory {
 	if err := f.Truncate(int64(size)); err != nil {
 		t.Fatal(err)
 	}
-	m := &guestmem.Memory{}
-	if err := m.Map(Base, size, f, 0, true, true); err != nil {
+	if err := m.Map(at, size, f, 0, true, true); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.UnmapAll)
-	return m
+}
+
+// MapAt adds size bytes of guest memory at a place of the test's choice.
+func (g *Guest) MapAt(at, size uint64) {
+	g.T.Helper()
+	addMemory(g.T, g.Mem, at, size)
 }
 
 // WQE are the eight words of a control WQE; Post sets the valid bit.
