@@ -2,7 +2,8 @@
 
 // Package images fetches what a guest is made of (QEMU, kernels, userland,
 // the DDP package of the E810) and builds initramfs archives from it, in a
-// cache that works offline once it is filled. Tests get tshark from it, too.
+// cache that works offline once it is filled. Tests get tshark from it, too, and
+// what modules for a kernel are built with.
 //
 // Everything comes from the packages of the Debian distribution. They are
 // resolved and downloaded by apt-get in a private state inside the cache, from

@@ -129,7 +129,7 @@ func treeSize(dir string) (size int64) {
 func buildNames() []string {
 	names := append([]string{qemuName, baseVariant.name, tsharkName}, ExtraNames()...)
 	for _, k := range KernelNames() {
-		names = append(names, k, initramfsName(k))
+		names = append(names, k, initramfsName(k), kernelTreeName(k))
 	}
 	return names
 }
@@ -171,6 +171,14 @@ func (c *Cache) buildLocked(ctx context.Context, name string) error {
 	}
 	if x, ok := findExtra(name); ok {
 		_, err := c.extraLocked(ctx, x, true)
+		return err
+	}
+	if d, ok := findDebianKernel(strings.TrimPrefix(name, kernelTreeName(""))); ok && d.name != name {
+		k, err := c.debianKernelLocked(ctx, d, false)
+		if err != nil {
+			return err
+		}
+		_, err = c.kernelTreeLocked(ctx, d, kernelOf(k, d.name), true)
 		return err
 	}
 	d, ok := findDebianKernel(strings.TrimPrefix(name, initramfsName("")))
