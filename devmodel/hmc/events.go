@@ -23,27 +23,21 @@ func (e AccessFailed) String() string {
 	return fmt.Sprintf("HMC_ERR: %v %d: PD %d of SD %d at %#x: no memory there", w.Object, w.Index, w.PD, w.SD, w.PDAt)
 }
 
-// WalkLines are the steps of the walk.
-func (e AccessFailed) WalkLines() []string { return e.Walk.lines(e.Fault) }
-
-// lines are the steps of a walk, as far as it came.
-func (w *Walk) lines(f Fault) []string {
-	out := []string{fmt.Sprintf("%v %d of %d", w.Object, w.Index, w.Count)}
-	if f == FaultIndex {
-		return out
+// WalkLines is the way as far as it went.
+func (e AccessFailed) WalkLines() []string {
+	w := e.Walk
+	if e.Fault == FaultIndex {
+		return nil
 	}
-	out = append(out, fmt.Sprintf("FPM %#x: SD %d, PD %d", w.FPM, w.FPM>>segmentShift, w.FPM>>12&(pdsPerSegment-1)))
-	switch {
-	case f == FaultSD:
-		return append(out, fmt.Sprintf("SD %d: not valid", w.SD))
-	case w.Direct:
-		return append(out, fmt.Sprintf("SD %d: direct, at %#x", w.SD, w.SDAddr), fmt.Sprintf("guest address %#x", w.Address))
+	lines := []string{fmt.Sprintf("%v %d is at FPM %#x: SD %d", w.Object, w.Index, w.FPM, w.SD)}
+	if e.Fault == FaultSD {
+		return append(lines, fmt.Sprintf("SD %d is not valid", w.SD))
 	}
-	out = append(out, fmt.Sprintf("SD %d: paged, PDs at %#x", w.SD, w.SDAddr))
-	if f == FaultRead {
-		return append(out, fmt.Sprintf("PD %d at %#x: no memory there", w.PD, w.PDAt))
+	lines = append(lines, fmt.Sprintf("SD %d is paged, its page descriptors are at %#x", w.SD, w.SDAddr))
+	if e.Fault == FaultRead {
+		return append(lines, fmt.Sprintf("PD %d at %#x cannot be read", w.PD, w.PDAt))
 	}
-	return append(out, fmt.Sprintf("PD %d at %#x: %#x, not valid", w.PD, w.PDAt, w.PDNow))
+	return append(lines, fmt.Sprintf("PD %d at %#x is %#x", w.PD, w.PDAt, w.PDNow))
 }
 
 // StalePD is the event of using a kept page descriptor whose word in memory
