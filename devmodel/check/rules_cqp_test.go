@@ -272,7 +272,7 @@ var cqpScenarios = map[string]scenario{
 		trigger: command(rdmatest.WQE{3: opCreateQP | 3<<48 | rdmatest.GSIQP}), // an RC QP for the GSI
 		near:    func(b *bench) { b.boot() },
 	},
-	"fpm-order": {
+	"cqp-order": {
 		trigger: func(b *bench) {
 			g := b.guest()
 			g.CreateCQP(1)

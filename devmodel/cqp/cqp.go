@@ -21,6 +21,11 @@
 //     command completes under the control lock and execution goes on. A reset
 //     in between drops it. The same goes for a command about a QP that takes a
 //     step just then. The writer of a doorbell never waits.
+//   - Each opcode is a row of one table: what it does, which bits mean
+//     something, what has to come before. What a command says that hardware
+//     would not look at, and a correct driver would not say, becomes an event and
+//     changes nothing: reserved bits, addresses that are no memory yet, an object
+//     put where another one lies.
 //   - Work is bounded: a doorbell executes at most runLimit WQEs before the
 //     control lock is free for others in between, and a flush looks at
 //     qp.FlushLimit slots at a time.
@@ -419,7 +424,23 @@ func (c *CQP) execute(w *wqe) (result, error) {
 		c.emit(NotBuilt{Opcode: row.op, Name: row.name, Index: w.index})
 		return result{}, fmt.Errorf("%s is not built: %w", row.name, errParameter)
 	}
+	if before := c.missing(row.marks); before != "" {
+		c.tell(OutOfOrder{Op: row.name, Before: before, Index: w.index})
+		return result{}, fmt.Errorf("%s before %s: %w", short(row.name), before, errState)
+	}
 	return row.run(c, w)
+}
+
+// missing names the command that has to come before one of such marks and did
+// not.
+func (c *CQP) missing(m mark) string {
+	switch {
+	case m&needsLayout != 0 && !c.hmc.Committed():
+		return "COMMIT_FPM_VAL"
+	case m&needsMemory != 0 && !c.hmc.Backed():
+		return "SHMC_PAGES_ALLOCATED"
+	}
+	return ""
 }
 
 // complete reports one WQE: the codes, the CQE, and last the tail.

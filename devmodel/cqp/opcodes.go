@@ -53,6 +53,10 @@ const (
 	inferred mark = 1 << iota
 	// holdsQP: the command needs the QP that it names (QPID) at rest.
 	holdsQP
+	// needsLayout: COMMIT_FPM_VAL has to come before.
+	needsLayout
+	// needsMemory: SHMC_PAGES_ALLOCATED has to come before.
+	needsMemory
 )
 
 // words are masks of the eight words of a WQE.
@@ -121,27 +125,27 @@ const (
 // opcodes has every opcode the drivers name. Rows without run are answered
 // with an error.
 var opcodes = [...]opcode{
-	{op: 0x00, name: "IRDMA_CQP_OP_CREATE_QP", run: (*CQP).createQP, source: "ctrl.c:irdma_sc_qp_create",
+	{op: 0x00, name: "IRDMA_CQP_OP_CREATE_QP", run: (*CQP).createQP, source: "ctrl.c:irdma_sc_qp_create", marks: needsMemory,
 		known: qpWQE.and(field{3, 43, 42}, field{3, 47, 45}, field{3, 51, 51}, field{3, 62, 59})},
 	{op: 0x01, name: "IRDMA_CQP_OP_MODIFY_QP", run: (*CQP).modifyQP, source: "ctrl.c:irdma_sc_qp_modify", marks: inferred | holdsQP,
 		known: qpWQE.and(field{1, 45, 32}, field{1, 51, 48}, field{3, 52, 42}, field{3, 62, 55})},
 	{op: 0x02, name: "IRDMA_CQP_OP_DESTROY_QP", run: (*CQP).destroyQP, source: "ctrl.c:irdma_sc_qp_destroy", marks: holdsQP,
 		known: qpWQE.and(field{3, 55, 54})},
-	{op: 0x03, name: "IRDMA_CQP_OP_CREATE_CQ", run: (*CQP).createCQ, source: "ctrl.c:irdma_sc_cq_create", known: cqWQE},
+	{op: 0x03, name: "IRDMA_CQP_OP_CREATE_CQ", run: (*CQP).createCQ, source: "ctrl.c:irdma_sc_cq_create", marks: needsMemory, known: cqWQE},
 	{op: 0x04, name: "IRDMA_CQP_OP_MODIFY_CQ", run: (*CQP).modifyCQ, source: "ctrl.c:irdma_sc_cq_modify", marks: inferred, known: cqWQE},
 	{op: 0x05, name: "IRDMA_CQP_OP_DESTROY_CQ", run: (*CQP).destroyCQ, source: "ctrl.c:irdma_sc_cq_destroy, irdma_sc_ccq_destroy", known: cqWQE},
 	{op: 0x06, name: "IRDMA_CQP_OP_CREATE_SRQ", absent: noSRQs, source: "ctrl.c:irdma_sc_srq_create", known: srqWQE},
 	{op: 0x07, name: "IRDMA_CQP_OP_MODIFY_SRQ", absent: noSRQs, source: "ctrl.c:irdma_sc_srq_modify", known: srqWQE},
 	{op: 0x08, name: "IRDMA_CQP_OP_DESTROY_SRQ", absent: noSRQs, source: "ctrl.c:irdma_sc_srq_destroy", known: srqWQE},
-	{op: 0x09, name: "IRDMA_CQP_OP_ALLOC_STAG", run: (*CQP).allocSTag, source: "ctrl.c:irdma_sc_alloc_stag, irdma_sc_mw_alloc", known: areaWQE.and(field{3, 42, 42}, field{3, 58, 58})},
-	{op: 0x0A, name: "IRDMA_CQP_OP_REG_MR", run: (*CQP).registerMR, source: "ctrl.c:irdma_sc_mr_reg_non_shared", known: areaWQE.and(whole(0), field{2, 7, 0}, whole(4), field{3, 59, 59})},
+	{op: 0x09, name: "IRDMA_CQP_OP_ALLOC_STAG", run: (*CQP).allocSTag, source: "ctrl.c:irdma_sc_alloc_stag, irdma_sc_mw_alloc", marks: needsMemory, known: areaWQE.and(field{3, 42, 42}, field{3, 58, 58})},
+	{op: 0x0A, name: "IRDMA_CQP_OP_REG_MR", run: (*CQP).registerMR, source: "ctrl.c:irdma_sc_mr_reg_non_shared", marks: needsMemory, known: areaWQE.and(whole(0), field{2, 7, 0}, whole(4), field{3, 59, 59})},
 	{op: 0x0B, name: "IRDMA_CQP_OP_QUERY_STAG", run: (*CQP).querySTag, source: "defs.h:IRDMA_CQPSQ_QUERYSTAG_IDX", known: stagWQE},
-	{op: 0x0C, name: "IRDMA_CQP_OP_REG_SMR", run: (*CQP).registerShared, source: "defs.h:IRDMA_CQPSQ_STAG_PARENTSTAGIDX",
+	{op: 0x0C, name: "IRDMA_CQP_OP_REG_SMR", run: (*CQP).registerShared, source: "defs.h:IRDMA_CQPSQ_STAG_PARENTSTAGIDX", marks: needsMemory,
 		known: areaWQE.and(whole(0), field{2, 7, 0}, field{2, 55, 32}, field{3, 59, 59})},
 	{op: 0x0D, name: "IRDMA_CQP_OP_DEALLOC_STAG", run: (*CQP).deallocSTag, source: "ctrl.c:irdma_sc_dealloc_stag", known: stagWQE},
 	{op: 0x0E, name: "IRDMA_CQP_OP_MANAGE_LOC_MAC_TABLE", run: (*CQP).manageMAC, source: "ctrl.c:irdma_sc_add_local_mac_entry, irdma_sc_del_local_mac_entry",
 		known: bits(field{4, 47, 0}, field{3, 5, 0}, field{3, 62, 61})},
-	{op: 0x0F, name: "IRDMA_CQP_OP_MANAGE_ARP", run: (*CQP).manageARP, source: "ctrl.c:irdma_sc_add_arp_cache_entry, irdma_sc_del_arp_cache_entry",
+	{op: 0x0F, name: "IRDMA_CQP_OP_MANAGE_ARP", run: (*CQP).manageARP, source: "ctrl.c:irdma_sc_add_arp_cache_entry, irdma_sc_del_arp_cache_entry", marks: needsMemory,
 		known: bits(field{1, 31, 0}, field{2, 47, 0}, field{3, 11, 0}, field{3, 44, 42})},
 	{op: 0x10, name: "IRDMA_CQP_OP_MANAGE_VF_PBLE_BP", absent: noVFs, source: "defs.h:IRDMA_CQPSQ_MVPBP_*",
 		known: bits(field{2, 9, 0}, field{2, 24, 16}, field{2, 43, 32}, field{4, 63, 3}, field{3, 62, 62})},
@@ -158,10 +162,10 @@ var opcodes = [...]opcode{
 	{op: 0x18, name: "IRDMA_CQP_OP_DESTROY_CEQ", run: (*CQP).destroyCEQ, source: "ctrl.c:irdma_sc_ceq_destroy", known: ceqWQE},
 	{op: 0x19, name: "IRDMA_CQP_OP_CREATE_AEQ", run: (*CQP).createAEQ, source: "ctrl.c:irdma_sc_aeq_create", known: aeqWQE},
 	{op: 0x1B, name: "IRDMA_CQP_OP_DESTROY_AEQ", run: (*CQP).destroyAEQ, source: "ctrl.c:irdma_sc_aeq_destroy", known: aeqWQE},
-	{op: 0x1C, name: "IRDMA_CQP_OP_CREATE_ADDR_HANDLE", run: (*CQP).createAH, source: "uda.c:irdma_sc_access_ah", known: ahWQE},
-	{op: 0x1D, name: "IRDMA_CQP_OP_MODIFY_ADDR_HANDLE", run: (*CQP).modifyAH, source: "uda.c:irdma_sc_access_ah", known: ahWQE},
+	{op: 0x1C, name: "IRDMA_CQP_OP_CREATE_ADDR_HANDLE", run: (*CQP).createAH, source: "uda.c:irdma_sc_access_ah", marks: needsMemory, known: ahWQE},
+	{op: 0x1D, name: "IRDMA_CQP_OP_MODIFY_ADDR_HANDLE", run: (*CQP).modifyAH, source: "uda.c:irdma_sc_access_ah", marks: needsMemory, known: ahWQE},
 	{op: 0x1E, name: "IRDMA_CQP_OP_DESTROY_ADDR_HANDLE", run: (*CQP).destroyAH, source: "uda.c:irdma_sc_access_ah", known: ahWQE},
-	{op: 0x1F, name: "IRDMA_CQP_OP_UPDATE_PE_SDS", run: (*CQP).updateSDs, source: "ctrl.c:cqp_sds_wqe_fill",
+	{op: 0x1F, name: "IRDMA_CQP_OP_UPDATE_PE_SDS", run: (*CQP).updateSDs, source: "ctrl.c:cqp_sds_wqe_fill", marks: needsLayout,
 		known: bits(field{0, 31, 0}, whole(1), field{2, 63, 7}, field{2, 5, 0}, field{4, 31, 0}, field{4, 63, 63}, whole(5),
 			field{6, 31, 0}, field{6, 63, 63}, whole(7), field{3, 3, 0}, field{3, 7, 7})},
 	{op: 0x20, name: "IRDMA_CQP_OP_QUERY_FPM_VAL", run: (*CQP).queryFPM, source: "ctrl.c:irdma_sc_query_fpm_val",
@@ -170,20 +174,20 @@ var opcodes = [...]opcode{
 		known: bits(field{2, 15, 0}, whole(4), field{3, 31, 0})},
 	{op: 0x22, name: "IRDMA_CQP_OP_FLUSH_WQES", run: (*CQP).flushWQEs, source: "ctrl.c:irdma_sc_qp_flush_wqes, irdma_sc_gen_ae", marks: inferred | holdsQP,
 		known: bits(field{1, 19, 0}, whole(2), field{3, 23, 0}, field{3, 62, 59})},
-	{op: 0x23, name: "IRDMA_CQP_OP_MANAGE_APBVT", run: (*CQP).manageAPBVT, source: "ctrl.c:irdma_sc_manage_apbvt_entry", marks: inferred,
+	{op: 0x23, name: "IRDMA_CQP_OP_MANAGE_APBVT", run: (*CQP).manageAPBVT, source: "ctrl.c:irdma_sc_manage_apbvt_entry", marks: inferred | needsMemory,
 		known: bits(field{2, 15, 0}, field{3, 62, 62})},
 	{op: 0x24, name: "IRDMA_CQP_OP_NOP", run: (*CQP).nop, source: "defs.h:IRDMA_CQP_OP_NOP", marks: inferred},
-	{op: 0x25, name: "IRDMA_CQP_OP_MANAGE_QUAD_HASH_TABLE_ENTRY", run: (*CQP).manageQuadHash, source: "ctrl.c:irdma_sc_manage_qhash_table_entry", marks: inferred,
+	{op: 0x25, name: "IRDMA_CQP_OP_MANAGE_QUAD_HASH_TABLE_ENTRY", run: (*CQP).manageQuadHash, source: "ctrl.c:irdma_sc_manage_qhash_table_entry", marks: inferred | needsMemory,
 		known: bits(field{0, 47, 0}, field{1, 49, 0}, field{2, 9, 0}, field{2, 43, 32}, whole(4), whole(5), whole(6), whole(7),
 			field{3, 44, 42}, field{3, 62, 59})},
-	{op: 0x26, name: "IRDMA_CQP_OP_CREATE_MCAST_GRP", run: (*CQP).createMulticast, source: "uda.c:irdma_access_mcast_grp", known: groupWQE},
-	{op: 0x27, name: "IRDMA_CQP_OP_MODIFY_MCAST_GRP", run: (*CQP).modifyMulticast, source: "uda.c:irdma_access_mcast_grp", marks: inferred, known: groupWQE},
+	{op: 0x26, name: "IRDMA_CQP_OP_CREATE_MCAST_GRP", run: (*CQP).createMulticast, source: "uda.c:irdma_access_mcast_grp", marks: needsMemory, known: groupWQE},
+	{op: 0x27, name: "IRDMA_CQP_OP_MODIFY_MCAST_GRP", run: (*CQP).modifyMulticast, source: "uda.c:irdma_access_mcast_grp", marks: inferred | needsMemory, known: groupWQE},
 	{op: 0x28, name: "IRDMA_CQP_OP_DESTROY_MCAST_GRP", run: (*CQP).destroyMulticast, source: "uda.c:irdma_access_mcast_grp", known: groupWQE},
 	{op: 0x29, name: "IRDMA_CQP_OP_SUSPEND_QP", run: (*CQP).suspendQP, source: "ctrl.c:irdma_sc_suspend_qp", marks: inferred | holdsQP,
 		known: bits(field{3, 23, 0})},
 	{op: 0x2A, name: "IRDMA_CQP_OP_RESUME_QP", run: (*CQP).resumeQP, source: "ctrl.c:irdma_sc_resume_qp", marks: inferred | holdsQP,
 		known: bits(field{2, 31, 0}, field{3, 23, 0})},
-	{op: 0x2B, name: "IRDMA_CQP_OP_SHMC_PAGES_ALLOCATED", run: (*CQP).pagesAllocated, source: "ctrl.c:irdma_sc_static_hmc_pages_allocated",
+	{op: 0x2B, name: "IRDMA_CQP_OP_SHMC_PAGES_ALLOCATED", run: (*CQP).pagesAllocated, source: "ctrl.c:irdma_sc_static_hmc_pages_allocated", marks: needsLayout,
 		known: bits(field{2, 5, 0})},
 	{op: 0x2C, name: "IRDMA_CQP_OP_WORK_SCHED_NODE", run: (*CQP).workNode, source: "ctrl.c:irdma_sc_manage_ws_node",
 		known: bits(field{4, 38, 32}, field{4, 63, 48}, field{3, 13, 0}, field{3, 29, 16}, field{3, 51, 42}, field{3, 62, 52})},

@@ -128,8 +128,10 @@ func (c *CQP) destroyCQ(w *wqe) (result, error) {
 	for _, user := range c.qps.UsersOfCQ(id) {
 		c.emit(CQInUse{CQ: id, QP: user})
 	}
-	if n := len(c.queues.CQs()) - 1; id == event.CCQ && n > 0 {
-		c.emit(CCQFirst{CQs: n})
+	if id == event.CCQ {
+		if n := len(c.queues.CQs()) - 1; n > 0 {
+			c.emit(CCQFirst{CQs: n})
+		}
 	}
 	c.vacate("CQ", id)
 	return result{grace: true}, c.queues.DestroyCQ(id)

@@ -36,6 +36,7 @@ func newTables() tables {
 		nodes: map[uint16]*workNode{},
 		quads: map[Quad]QuadHash{},
 		push:  map[uint32]uint16{},
+		spans: newSpans(),
 	}
 }
 

@@ -120,3 +120,42 @@ func TestForgottenObjectsAreNamed(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A driver that brings the HMC up in another order than it has to.
+func TestWrongOrderOfTheHMC(t *testing.T) {
+	const sd, allocated = 0x8000001F00000000, 0x8000002B00000000
+	g := New(t, hmc.Profile{})
+	g.CreateCQP(10)
+	order := func(w WQE, before string) {
+		t.Helper()
+		g.Events = nil
+		g.Fails(w, state)
+		if e, ok := find[cqp.OutOfOrder](g); !ok || e.Before != before {
+			t.Errorf("%v, %t, want before %s", e, ok, before)
+		}
+	}
+	backing := g.Alloc(2 << 20)
+	order(WQE{0: 0x80008000, 1: backing | 0x803, 3: sd}, "COMMIT_FPM_VAL")
+	order(WQE{3: allocated}, "COMMIT_FPM_VAL")
+	g.CommitFPM(208)
+	for i := range uint64(3) {
+		g.AddDirectSD(i)
+	}
+	ring := g.Alloc(4096)
+	for _, w := range []WQE{
+		{0: 16, 3: 0x8002000300000000, 4: ring, 5: g.Alloc(64)}, // CREATE_CQ
+		{2: g.Alloc(256), 3: 0x900C800000000001},                // CREATE_QP
+		{1: 4096, 2: 5<<8 | 0x11, 3: regContiguous},
+		{1: 4096, 2: 5 << 8, 3: allocMR},
+		{2: 1, 3: 0x80000C0F00000001}, // MANAGE_ARP
+		{3: 0x8800001C00000001},       // CREATE_AH
+	} {
+		order(w, "SHMC_PAGES_ALLOCATED")
+	}
+	g.Events = nil
+	g.Must(WQE{3: allocated})
+	g.Must(WQE{1: 4096, 2: 5 << 8, 3: allocMR})
+	if f := g.Findings(); len(f) != 0 {
+		t.Errorf("findings of the right order: %v", f)
+	}
+}

@@ -23,30 +23,79 @@ type span struct {
 	owner      owner
 }
 
-// spans are the pieces of guest memory of live objects: disjoint, sorted. What
-// overlaps one that is there is not taken in. Rings of page lists, whose pages
-// lie anywhere, are left out.
-type spans []span
+// spans are the pieces of guest memory of live objects, which are disjoint:
+// what overlaps one that is there is not taken in. Rings of page lists, whose
+// pages lie anywhere, are left out.
+//
+// They are kept by the blocks they touch, so that neither many objects nor
+// long rings make a command slow.
+type spans struct {
+	blocks map[uint64][]span // sorted by start
+	owned  map[thing][]span
+}
+
+// thing is an object without its parts.
+type thing struct {
+	object string
+	id     uint32
+}
+
+const blockShift = 21
+
+func newSpans() spans { return spans{map[uint64][]span{}, map[thing][]span{}} }
+
+// place is where a span that begins at start is, or belongs, in a block.
+func place(block []span, start uint64) int {
+	i, _ := slices.BinarySearchFunc(block, start, func(e span, start uint64) int { return cmp.Compare(e.start, start) })
+	return i
+}
 
 // add takes a piece in. It returns the first one it overlaps with, if any.
 func (s *spans) add(n span) (span, bool) {
-	i, _ := slices.BinarySearchFunc(*s, n.start, func(e span, start uint64) int { return cmp.Compare(e.end, start+1) })
-	if i < len(*s) && (*s)[i].start < n.end {
-		return (*s)[i], false
+	first, last := n.start>>blockShift, (n.end-1)>>blockShift
+	for b := first; b <= last; b++ {
+		block := s.blocks[b]
+		i := place(block, n.start)
+		if i > 0 && block[i-1].end > n.start {
+			return block[i-1], false
+		}
+		if i < len(block) && block[i].start < n.end {
+			return block[i], false
+		}
 	}
-	*s = slices.Insert(*s, i, n)
+	for b := first; b <= last; b++ {
+		s.blocks[b] = slices.Insert(s.blocks[b], place(s.blocks[b], n.start), n)
+	}
+	t := thing{n.owner.object, n.owner.id}
+	s.owned[t] = append(s.owned[t], n)
 	return span{}, true
 }
 
 // remove drops the pieces of an object, one part only if it is named.
 func (s *spans) remove(object string, id uint32, part string) {
-	*s = slices.DeleteFunc(*s, func(e span) bool {
-		return e.owner.object == object && e.owner.id == id && (part == "" || e.owner.part == part)
-	})
+	t := thing{object, id}
+	var rest []span
+	for _, e := range s.owned[t] {
+		if part != "" && e.owner.part != part {
+			rest = append(rest, e)
+			continue
+		}
+		for b := e.start >> blockShift; b <= (e.end-1)>>blockShift; b++ {
+			i := place(s.blocks[b], e.start)
+			if s.blocks[b] = slices.Delete(s.blocks[b], i, i+1); len(s.blocks[b]) == 0 {
+				delete(s.blocks, b)
+			}
+		}
+	}
+	if len(rest) == 0 {
+		delete(s.owned, t)
+	} else {
+		s.owned[t] = rest
+	}
 }
 
 // occupy notes that an object lies at [start, start+size), and reports another
-// one that lies there.
+// one that lies there. Fields bound size to some 64 MiB.
 func (c *CQP) occupy(o owner, start, size uint64) {
 	if size == 0 || start+size < start {
 		return
@@ -59,8 +108,8 @@ func (c *CQP) occupy(o owner, start, size uint64) {
 // vacate forgets where an object lies.
 func (c *CQP) vacate(object string, id uint32) { c.tables.spans.remove(object, id, "") }
 
-// probe is how far apart the looks at a ring are that tell whether it lies in
-// guest memory.
+// How far apart the looks at a ring are that tell whether it lies in guest
+// memory, and how many there may be.
 const probeStep, maxProbes = 64 << 10, 1024
 
 // probe reports a piece of memory, given to the device for later use, that is

@@ -104,12 +104,7 @@ func (c *CQP) leaks() Leaked {
 	}
 	qps := slices.Sorted(c.qps.IDs())
 	l.FirstQPs = append(l.FirstQPs, qps[:min(len(qps), maxNamed)]...)
-	if l.MRs > 0 {
-		entries := c.mrs.Entries()
-		for _, e := range entries[:min(len(entries), maxNamed)] {
-			l.FirstSTags = append(l.FirstSTags, e.STag())
-		}
-	}
+	l.FirstSTags = c.mrs.First(maxNamed)
 	had := c.tables.had
 	l.Orderly = had.ceq && had.aeq && had.sd && l.CEQs == 0 && l.AEQs == 0 && l.SDs == 0
 	return l
