@@ -27,12 +27,15 @@ func chooseCQP(w *Words) (*Layout, error) {
 			return nil, fmt.Errorf("%s has no field table", o.Name)
 		}
 		notes := row.notes
-		if !o.Built {
+		if why := o.Absent; why != "" || !o.Built {
 			notes = func(w *Words) (out []string) {
 				if row.notes != nil {
 					out = row.notes(w)
 				}
-				return append(out, "this device does not have the operation: it fails with 0xffff/0x8001")
+				if why == "" {
+					why = "this device does not have it"
+				}
+				return append(out, "the operation fails: "+why)
 			}
 		}
 		return &Layout{Name: o.Name, Source: o.Source, Fields: join(cqpHeader, row.fields), Notes: notes}, nil
@@ -50,7 +53,7 @@ func stagNotes(w *Words) (out []string) {
 			what = "window"
 		}
 		s := fmt.Sprintf("%s with STag 0x%08x", what, stag)
-		if op == 0x0D || op == 0x09 {
+		if op == 0x0D || op == 0x09 || op == 0x0B {
 			s = fmt.Sprintf("%s with STag 0x%08x, whatever its key", what, stag)
 		}
 		if w.Has(1) {
@@ -58,7 +61,7 @@ func stagNotes(w *Words) (out []string) {
 		}
 		out = append(out, s)
 	}
-	if op == 0x0D || !w.Flag(3, 43) {
+	if op == 0x0D || op == 0x0B || !w.Flag(3, 43) {
 		return out
 	}
 	level, code := w.Bits(3, 45, 44), w.Bits(3, 47, 46)

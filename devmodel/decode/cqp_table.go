@@ -51,6 +51,7 @@ var (
 	cqWords = []Field{
 		{"IRDMA_CQPSQ_CQ_CQSIZE", 0, 20, 0, decimal},
 		{"IRDMA_CQPSQ_CQ_CQCTX", 1, 62, 0, hexa},
+		{"IRDMA_CQPSQ_CQ_SHADOW_READ_THRESHOLD", 2, 17, 0, decimal},
 		{"IRDMA_CQPSQ_CQ_AVOIDMEMCNFLCT", 3, 61, 61, unused},
 		{"IRDMA_CQPSQ_TPHEN", 3, 60, 60, flag},
 		{"IRDMA_CQPSQ_CQ_CEQID_HIGH", 3, 59, 54, unused},
@@ -58,16 +59,14 @@ var (
 		{"IRDMA_CQPSQ_CQ_CEQIDVALID", 3, 49, 49, flag},
 		{"IRDMA_CQPSQ_CQ_ENCEQEMASK", 3, 48, 48, flag},
 		{"IRDMA_CQPSQ_CQ_VIRTMAP", 3, 47, 47, flag},
+		{"IRDMA_CQPSQ_CQ_CHKOVERFLOW", 3, 46, 46, flag},
 		{"IRDMA_CQPSQ_CQ_LPBLSIZE", 3, 45, 44, levels},
+		{"IRDMA_CQPSQ_CQ_CQRESIZE", 3, 43, 43, flag},
 		{"IRDMA_CQPSQ_CQ_CEQID", 3, 31, 22, decimal},
 		{"IRDMA_CQPSQ_CQ_CQID", 3, 18, 0, decimal},
+		{"buffer", 4, 63, 0, address},
 		{"shadow area", 5, 63, 0, address},
 		{"IRDMA_CQPSQ_CQ_FIRSTPMPBLIDX", 6, 27, 0, decimal},
-	}
-	cqMaking = []Field{
-		{"IRDMA_CQPSQ_CQ_SHADOW_READ_THRESHOLD", 2, 17, 0, decimal},
-		{"IRDMA_CQPSQ_CQ_CHKOVERFLOW", 3, 46, 46, flag},
-		{"buffer", 4, 63, 0, address},
 		{"IRDMA_CQPSQ_VSIIDX", 7, 23, 8, decimal},
 		{"IRDMA_CQPSQ_TPHVAL", 7, 7, 0, hexa},
 	}
@@ -128,6 +127,7 @@ var (
 	aeqWords = []Field{
 		{"IRDMA_CQPSQ_AEQ_AEQECNT", 2, 18, 0, decimal},
 		{"IRDMA_CQPSQ_PASID_VALID", 3, 62, 62, unused},
+		{"IRDMA_CQPSQ_TPHEN", 3, 60, 60, flag},
 		{"IRDMA_CQPSQ_AEQ_VMAP", 3, 47, 47, flag},
 		{"IRDMA_CQPSQ_AEQ_LPBLSIZE", 3, 45, 44, levels},
 		{"buffer", 4, 63, 0, address},
@@ -171,8 +171,11 @@ var (
 		{"IRDMA_UDA_CQPSQ_MAV_ADDR1 (dest)", 7, 31, 0, hexa},
 	}
 	statsWords = []Field{
+		{"IRDMA_CQPSQ_STATS_ALLOC_INST", 3, 62, 62, flag},
+		{"IRDMA_CQPSQ_STATS_USE_INST", 3, 61, 61, flag},
 		{"IRDMA_CQPSQ_STATS_USE_HMC_FCN_INDEX", 3, 60, 60, flag},
 		{"IRDMA_CQPSQ_STATS_INST_INDEX", 3, 6, 0, decimal},
+		{"buffer", 4, 63, 0, address},
 		{"IRDMA_CQPSQ_STATS_HMC_FCN_INDEX", 5, 15, 0, decimal},
 	}
 )
@@ -203,20 +206,21 @@ var cqpOperations = map[uint8]struct {
 		{"IRDMA_CQPSQ_QP_REMOVEHASHENTRY", 3, 55, 55, flag},
 		{"IRDMA_CQPSQ_QP_IGNOREMWBOUND", 3, 54, 54, flag},
 	}), qpNotes},
-	0x03: {join(cqWords, cqMaking), cqNotes},
-	0x04: {join(cqWords, cqMaking, []Field{{"IRDMA_CQPSQ_CQ_CQRESIZE", 3, 43, 43, flag}}), cqNotes},
+	0x03: {cqWords, cqNotes},
+	0x04: {cqWords, cqNotes},
 	0x05: {cqWords, cqNotes},
 	0x06: {srqWords, nil},
 	0x07: {srqWords, nil},
-	0x08: {[]Field{{"SRQ context", 1, 63, 0, hexa}, {"IRDMA_CQPSQ_SRQ_SRQ_ID", 3, 15, 0, decimal}}, nil},
+	0x08: {srqWords, nil},
 	0x09: {join(stagWords, regionWords, []Field{
 		{"IRDMA_CQPSQ_STAG_MW1_BIND_DONT_VLDT_KEY", 3, 58, 58, flag},
 		{"IRDMA_CQPSQ_STAG_MWTYPE", 3, 42, 42, enum("type 2", "type 1")},
 	}), stagNotes},
 	0x0A: {join(stagWords, regionWords, regMR), stagNotes},
-	0x0B: {[]Field{{"IRDMA_CQPSQ_QUERYSTAG_IDX", 2, 31, 8, hexa}}, nil},
-	// Without IRDMA_CQPSQ_STAG_PDID_HI, which is newer and lies over the parent.
-	0x0C: {join(stagWords[:1], stagWords[2:], regionWords, regMR, []Field{{"IRDMA_CQPSQ_STAG_PARENTSTAGIDX", 2, 55, 32, hexa}}), nil},
+	0x0B: {stagWords, stagNotes},
+	// Without IRDMA_CQPSQ_STAG_PDID_HI, which is newer and lies over the parent,
+	// and without memory of its own.
+	0x0C: {join(stagWords[:1], stagWords[2:], regionWords, regMR[:3], []Field{{"IRDMA_CQPSQ_STAG_PARENTSTAGIDX", 2, 55, 32, hexa}}), nil},
 	0x0D: {stagWords, stagNotes},
 	0x0E: {[]Field{
 		{"IRDMA_CQPSQ_MLM_FREEENTRY", 3, 62, 62, flag},
@@ -240,7 +244,7 @@ var cqpOperations = map[uint8]struct {
 		{"IRDMA_CQPSQ_MVPBP_PD_PLPBA", 4, 63, 3, shifted(3)},
 	}, nil},
 	0x11: {[]Field{
-		{"QS handle", 2, 15, 0, decimal},
+		{"QS handle", 2, 31, 0, decimal},
 		{"IRDMA_CQPSQ_MPP_FREE_PAGE", 3, 62, 62, flag},
 		{"IRDMA_CQPSQ_MPP_PPTYPE", 3, 61, 60, decimal},
 		{"IRDMA_CQPSQ_MPP_PPIDX", 3, 31, 0, decimal},
@@ -346,16 +350,14 @@ var cqpOperations = map[uint8]struct {
 		{"IRDMA_CQPSQ_WS_PRIOTYPE", 3, 60, 59, enum("", "IRDMA_PRIO_WEIGHTED_RR", "IRDMA_PRIO_STRICT", "IRDMA_PRIO_WEIGHTED_STRICT")},
 		{"IRDMA_CQPSQ_WS_TC", 3, 58, 56, decimal},
 		{"IRDMA_CQPSQ_WS_NODEOP", 3, 55, 52, nodeOps},
+		{"IRDMA_CQPSQ_WS_VMVFNUM", 3, 51, 42, decimal},
 		{"IRDMA_CQPSQ_WS_PARENTID", 3, 29, 16, decimal},
 		{"IRDMA_CQPSQ_WS_NODEID", 3, 13, 0, decimal},
 		{"IRDMA_CQPSQ_WS_VSI", 4, 63, 48, decimal},
 		{"IRDMA_CQPSQ_WS_WEIGHT", 4, 38, 32, decimal},
 	}, nil},
-	0x2D: {join(statsWords, []Field{{"IRDMA_CQPSQ_STATS_ALLOC_INST", 3, 62, 62, flag}}), nil},
-	0x2E: {join(statsWords, []Field{
-		{"IRDMA_CQPSQ_STATS_USE_INST", 3, 61, 61, flag},
-		{"buffer", 4, 63, 0, address},
-	}), nil},
+	0x2D: {statsWords, nil},
+	0x2E: {statsWords, nil},
 	0x2F: {[]Field{
 		{"user priority map", 0, 63, 0, hexa},
 		{"IRDMA_CQPSQ_UP_USEVLAN", 3, 62, 62, flag},

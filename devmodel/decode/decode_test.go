@@ -139,6 +139,30 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// Other generations' bits are named here, and reserved to the device.
+var otherGenerations = map[uint8][8]uint64{
+	0x21: {3: 1 << 38},
+	0x22: {3: 3 << 42, 5: mask(17) << 32, 6: mask(14) << 32},
+}
+
+// The bits that have a meaning to the device are those that have a name here.
+func TestKnownBits(t *testing.T) {
+	for _, o := range cqp.Opcodes() {
+		var named [8]uint64
+		for _, f := range join(cqpHeader, cqpOperations[o.Op].fields) {
+			named[f.Word] |= f.mask()
+		}
+		for i := range named {
+			if o.Op == 0x0C && i == 2 {
+				named[i] |= 0xF << 56 // of PDID_HI, which lies over the parent's index
+			}
+			if diff := (named[i] &^ otherGenerations[o.Op][i]) ^ o.Known[i]; diff != 0 {
+				t.Errorf("%s word %d: bits %s are named: %t; the device knows them: %t", o.Name, i, ranges(diff), named[i]&diff == diff, o.Known[i]&diff == diff)
+			}
+		}
+	}
+}
+
 func checkLayout(t *testing.T, name string, fields []Field) {
 	t.Helper()
 	var used [64]uint64
