@@ -64,6 +64,9 @@ type Config struct {
 	// with the control lock held: it must not call into the device. May be
 	// nil.
 	Emit func(event any)
+	// Unwatched: nobody is interested in the protocol engine's events. It emits
+	// none, and does not look for what only they would tell.
+	Unwatched bool
 	// Engine says how the data path runs and what time it is. The zero value
 	// is for life; tests take a ManualClock, no goroutine (Manual: then
 	// nothing moves but in Drain), or a shuffled order.
@@ -145,7 +148,11 @@ func New(c Config) *Device {
 	d.fw = fw.New(fw.Config{Mem: mem, Emit: d.emit, MAC: c.MAC, Event: d.irqs.FW, LAN: d.lan,
 		EMPR:  func() { d.globalReset(reg.EMPR) },
 		Grace: d.engine.Grace(), Lock: &d.mu})
-	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: d.emit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
+	rdmaEmit := d.emit
+	if c.Unwatched {
+		rdmaEmit = nil
+	}
+	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: rdmaEmit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
 		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), diagnosticRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d

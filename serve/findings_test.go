@@ -101,6 +101,15 @@ func TestUnchecked(t *testing.T) {
 	}
 }
 
+// Whether somebody watches makes no difference to the card.
+func TestUnwatched(t *testing.T) {
+	_, o := mistaken(t, Options{Unchecked: true})
+	r, err := Ask(t.Context(), o.Control, Request{What: "regs", Name: "PFPE_CQPDB"})
+	if err != nil || !strings.Contains(r.Text, "PFPE_CQPDB") {
+		t.Errorf("%q, %v", r.Text, err)
+	}
+}
+
 // Everything that happened until the end is in the events, with and without
 // checks.
 func TestEventsAreWritten(t *testing.T) {

@@ -128,7 +128,8 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 		if events != nil {
 			watchers = append(watchers, events.Sink(cardName(i)))
 		}
-		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Profile: o.Personality.Profile, Emit: trace.Fan(watchers...)})
+		card := segment.plug(cardName(i), devmodel.Config{MAC: mac, Profile: o.Personality.Profile, Emit: trace.Fan(watchers...),
+			Unwatched: o.Unchecked && events == nil && !logger.IsTrace()})
 		card.checker = checker
 		h.cards = append(h.cards, card)
 		srv := vfiouser.NewServer(card.dev, layout(), vfiouser.Options{Logger: logger})
