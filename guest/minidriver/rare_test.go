@@ -138,6 +138,37 @@ func TestControlObjects(t *testing.T) {
 	must(t, r.multicast(IRDMA_CQP_OP_DESTROY_MCAST_GRP, group, address))
 	fails("destroying a multicast group twice", r.multicast(IRDMA_CQP_OP_DESTROY_MCAST_GRP, group, address))
 
+	const port = 4420
+	must(t, r.acceptPort(port, true))
+	must(t, r.acceptPort(port, false))
+	fails("removing a port twice", r.acceptPort(port, false))
+
+	q := quad{kind: quadTCPEstablished, qp: r.gsi, source: 0x0a000001, dest: dest, srcPort: 5000, dstPort: port}
+	must(t, r.quadHash(quadAdd, q))
+	fails("adding a hash entry twice", r.quadHash(quadAdd, q))
+	other := q
+	other.srcPort++
+	fails("changing a hash entry that is not there", r.quadHash(quadModify, other))
+	must(t, r.quadHash(quadAdd, other))
+	must(t, r.quadHash(quadModify, q))
+	must(t, r.quadHash(quadDelete, q))
+	fails("removing a hash entry twice", r.quadHash(quadDelete, q))
+	must(t, r.quadHash(quadDelete, other))
+
+	if page, ok, err := r.allocPushPage(r.gsi.qsHandle); err != nil {
+		t.Error(err)
+	} else if ok {
+		must(t, r.freePushPage(page, r.gsi.qsHandle))
+		fails("freeing a push page twice", r.freePushPage(page, r.gsi.qsHandle))
+	}
+	must(t, r.mapPriorities([8]uint8{0, 1, 2, 3, 4, 5, 6, 7}))
+
+	words, err := r.gsi.Upload()
+	must(t, err)
+	if got, want := words[168/8], r.gsi.compCtx; got != want {
+		t.Errorf("uploaded context has completion context %#x, want %#x", got, want)
+	}
+
 	// An event that the driver asks for (verbs.c:irdma_modify_qp_roce does on a
 	// QP that it takes to ERROR in 7.3).
 	before := len(r.AEs)
@@ -224,4 +255,27 @@ func TestEMPRByCommand(t *testing.T) {
 	must(t, err)
 	must(t, m.takeDown())
 	quiet(t, complaints)
+}
+
+// A region has a second STag, of other rights; neither goes with the other.
+func TestSharedMR(t *testing.T) {
+	m, _ := start(t, Linux73(), Options{})
+	r, rnd := m.r, rand.New(rand.NewPCG(9, 4))
+	a, b := newPair(t, r, rnd, pairOptions{})
+	second, err := r.SharedMR(pairPD, b.mem.mr, b.mem.VA+1<<40, LocalRead|RemoteRead, rnd)
+	must(t, err)
+	w := a.read(1, b, 0, 9000)
+	w.RemoteAddr, w.RKey = second.Addr(0), second.STag
+	must(t, a.qp.PostSend(w))
+	a.waitFor(t, sent(1, Success))
+	moved(t, b, a, 0, 9000)
+	must(t, b.mem.mr.Dereg())
+	w.RemoteAddr, w.RKey = second.Addr(9000), second.STag
+	must(t, a.qp.PostSend(w))
+	a.waitFor(t, sent(1, Success))
+	must(t, second.Dereg())
+	b.mem.mr, err = r.RegMR(pairPD, b.mem.Region, Everything, MROptions{Rand: rnd})
+	must(t, err)
+	endSides(t, a, b)
+	must(t, m.takeDown())
 }
