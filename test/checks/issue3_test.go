@@ -4,6 +4,7 @@ package checks
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -80,15 +81,18 @@ type session struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
+	errs    bytes.Buffer // what vrnic and the guest said on stderr; complete after end
 }
 
-func startSession(t *testing.T, e *env) *session {
+// startSession boots a guest with more arguments for "vrnic run".
+func startSession(t *testing.T, e *env, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, e: e, control: filepath.Join(t.TempDir(), "control")}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
-	s.cmd = exec.CommandContext(ctx, e.vrnic, "run", "--artifacts", e.outDir, "--control", s.control, "--", "sh")
-	s.cmd.Stderr = os.Stderr
+	args = append([]string{"run", "--artifacts", e.outDir, "--control", s.control}, args...)
+	s.cmd = exec.CommandContext(ctx, e.vrnic, append(args, "--", "sh")...)
+	s.cmd.Stderr = io.MultiWriter(os.Stderr, &s.errs)
 	var err error
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -283,9 +287,7 @@ func sameBytes(t *testing.T, e *env) {
 		t.Fatalf("the device has %+v for STag %s", regions, stag)
 	}
 	iova := fmt.Sprintf("%#x", regions[0].Start)
-	own := func() string {
-		return strings.Join(strings.Fields(s.do(fmt.Sprintf(`dd if=/proc/$s/mem bs=1 skip=$((%s)) count=%d 2>/dev/null | od -An -v -tx1`, iova, n))), "")
-	}
+	own := func() string { return s.programBytes(regions[0].Start, n) }
 	device := func() (string, uint64) {
 		var w struct {
 			Bytes  string
@@ -312,19 +314,32 @@ func sameBytes(t *testing.T, e *env) {
 		t.Errorf("after a write the device reads %.64s…, the program %.64s…", again, changed)
 	}
 	// The kernel's own translation of the page must agree.
-	pfn := strings.Fields(s.do(fmt.Sprintf(`dd if=/proc/$s/pagemap bs=8 skip=$((%s / 4096)) count=1 2>/dev/null | od -An -tu8`, iova)))
-	if len(pfn) != 1 {
-		t.Fatalf("pagemap: %q", pfn)
-	}
-	entry, err := strconv.ParseUint(pfn[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := entry & (1<<55 - 1) << 12; physical&^4095 != want {
+	if want := s.physical(regions[0].Start); physical&^4095 != want {
 		t.Errorf("the walk leads to guest physical %#x, the kernel says %#x", physical, want)
 	}
 	s.do("kill $s; wait $s")
 	s.end()
+}
+
+// programBytes reads memory of the program $s as the program sees it, as
+// hexadecimal digits.
+func (s *session) programBytes(address uint64, n int) string {
+	s.t.Helper()
+	return strings.Join(strings.Fields(s.do(fmt.Sprintf(`dd if=/proc/$s/mem bs=1 skip=$((%#x)) count=%d 2>/dev/null | od -An -v -tx1`, address, n))), "")
+}
+
+// physical is where the kernel says that a page of the program $s lies.
+func (s *session) physical(address uint64) uint64 {
+	s.t.Helper()
+	pfn := strings.Fields(s.do(fmt.Sprintf(`dd if=/proc/$s/pagemap bs=8 skip=$((%#x / 4096)) count=1 2>/dev/null | od -An -tu8`, address)))
+	if len(pfn) != 1 {
+		s.t.Fatalf("pagemap: %q", pfn)
+	}
+	entry, err := strconv.ParseUint(pfn[0], 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return entry & (1<<55 - 1) << 12
 }
 
 func miniDriver(t *testing.T, e *env) {

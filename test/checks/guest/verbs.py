@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What the programs beside this one share: memory of every kind, a queue pair
+connected to another in this process, and operations that are waited for.
+
+Only WRs that every RC queue pair has are used; all data goes through the card,
+from one queue pair to the other.
+"""
+
+import ctypes
+import fcntl
+import math
+import os
+import random
+import struct
+import time
+
+from pyverbs import enums as e
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context, get_device_list
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+PAGE = 4096
+MIB = 1 << 20
+GIB = 1 << 30
+ALL = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+# From the kernel's mman.h; python's mmap module does not have them all.
+PROT_RW, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_HUGETLB, HUGE_SHIFT = 3, 1, 2, 0x20, 0x40000, 26
+MADV_NOHUGEPAGE = 15
+
+
+def check(ok, *what):
+    """check ends the program unless something is as it should be."""
+    if not ok:
+        raise SystemExit("FAILED: " + " ".join(str(w) for w in what))
+
+
+def context():
+    return Context(name=get_device_list()[0].name.decode())
+
+
+class Memory:
+    """Memory is a mapping of this process.
+
+    huge is 0 for 4 KiB pages, or the log2 of a huge page's size. fd maps a file
+    instead. shuffle touches the pages out of order, so that few lie side by side
+    in the machine: then a card needs a list of them. Each page begins with its
+    number, from 1, in 64 bits of the machine.
+    """
+
+    def __init__(self, length, huge=0, fd=-1, shuffle=False):
+        flags = MAP_SHARED if fd >= 0 else MAP_PRIVATE | MAP_ANONYMOUS
+        if huge:
+            flags |= MAP_HUGETLB | huge << HUGE_SHIFT
+        self.length = length
+        self.addr = _libc.mmap(None, length, PROT_RW, flags, fd, 0)
+        if self.addr == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "mmap")
+        if shuffle:
+            _libc.madvise(self.addr, length, MADV_NOHUGEPAGE)
+        self._touch(1 << huge if huge else PAGE, shuffle)
+
+    def _touch(self, size, shuffle):
+        words = (ctypes.c_uint64 * (self.length // 8)).from_address(self.addr)
+        pages = self.length // size
+        step = max(1, int(pages * 0.618)) if shuffle else 1
+        while math.gcd(step, pages) > 1:
+            step += 1
+        at = 0
+        for _ in range(pages):
+            words[at * size // 8] = at + 1
+            at = (at + step) % pages
+
+    def close(self):
+        _libc.munmap(self.addr, self.length)
+
+
+def write(addr, data):
+    ctypes.memmove(addr, data, len(data))
+
+
+def read(addr, n):
+    return ctypes.string_at(addr, n)
+
+
+def pattern(n, seed):
+    return random.Random(seed).randbytes(n)
+
+
+class Failed(Exception):
+    """Failed is a completion with an error."""
+
+    def __init__(self, status):
+        super().__init__(f"completion status {status}")
+        self.status = status
+
+
+class Pair:
+    """Pair is two connected RC queue pairs. After an error, use a new one."""
+
+    def __init__(self, ctx, pd, gid=1):
+        self.cq = CQ(ctx, 64)
+        cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
+        init = lambda: QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
+        self.a, self.b = QP(pd, init()), QP(pd, init())
+        route = lambda: AHAttr(gr=GlobalRoute(dgid=ctx.query_gid(1, gid), sgid_index=gid, hop_limit=1), is_global=1, port_num=1)
+        for qp, peer in (self.a, self.b), (self.b, self.a):
+            attr = QPAttr(port_num=1, path_mtu=e.IBV_MTU_1024)
+            attr.qp_access_flags = ALL
+            attr.ah_attr = route()
+            attr.dest_qp_num = peer.qp_num
+            attr.rq_psn = attr.sq_psn = 7
+            attr.max_dest_rd_atomic = attr.max_rd_atomic = 4
+            attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+            qp.to_rts(attr)
+
+    def close(self):
+        self.a.close()
+        self.b.close()
+        self.cq.close()
+
+    def wait(self, n=1, seconds=30):
+        """wait returns n completions, or raises the first that failed."""
+        done, end = [], time.monotonic() + seconds
+        while len(done) < n:
+            _, wcs = self.cq.poll(n - len(done))
+            for wc in wcs:
+                if wc.status != e.IBV_WC_SUCCESS:
+                    raise Failed(wc.status)
+                done.append(wc)
+            check(time.monotonic() < end, "no completion within", seconds, "s")
+        return done
+
+    def post(self, opcode, sge=None, rkey=0, remote=0):
+        wr = SendWR(opcode=opcode, num_sge=1 if sge else 0, sg=[SGE(*sge)] if sge else None)
+        if rkey:
+            wr.set_wr_rdma(rkey, remote)
+        self.a.post_send(wr)
+
+    def write(self, local, rkey, remote):
+        """write sends local, an (address, length, lkey), to the peer's memory."""
+        self.post(e.IBV_WR_RDMA_WRITE, local, rkey, remote)
+        self.wait()
+
+    def read(self, local, rkey, remote):
+        self.post(e.IBV_WR_RDMA_READ, local, rkey, remote)
+        self.wait()
+
+    def send(self, local, sink):
+        self.b.post_recv(RecvWR(num_sge=1, sg=[SGE(*sink)]))
+        self.post(e.IBV_WR_SEND, local)
+        for wc in self.wait(2):
+            if wc.opcode & e.IBV_WC_RECV:
+                check(wc.byte_len == local[1], "received", wc.byte_len, "bytes of", local[1])
+
+
+def dmabuf(length, offset=0):
+    """dmabuf returns a dmabuf of udmabuf, and the Memory that it is of."""
+    MFD_ALLOW_SEALING, F_ADD_SEALS, F_SEAL_SHRINK, UDMABUF_CREATE = 2, 1033, 2, 0x40187542
+    fd = os.memfd_create("udmabuf", MFD_ALLOW_SEALING)
+    os.ftruncate(fd, offset + length)
+    fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
+    mem = Memory(offset + length, fd=fd)
+    dev = os.open("/dev/udmabuf", os.O_RDWR)
+    try:
+        return fcntl.ioctl(dev, UDMABUF_CREATE, bytearray(struct.pack("IIQQ", fd, 0, offset, length)), True), mem
+    finally:
+        os.close(dev)
+        os.close(fd)
+
+
+def status(call, *args, **named):
+    """status calls a verb and returns its error, 0 if there is none."""
+    try:
+        call(*args, **named).close()
+    except PyverbsRDMAError as err:
+        return err.error_code
+    return 0
