@@ -20,6 +20,7 @@
 //	registers              reg: storage for those of the BAR, 32 MiB at most
 //	maps                   guestmem: 65535, unmapped ones in use included; 256 files, 16 TiB
 //	findings               check: 4096
+//	events for a file      trace: 16384 wait, for all cards; the rest are lost and said to be
 //	waiting goroutines     grace.After: one each for the control QP, the admin queues and resets; one probe of shared memory
 //
 // An unmap, a reset, a doorbell and a command about a QP wait for no step of

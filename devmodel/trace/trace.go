@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package trace carries the one stream of events that the units of a device
-// emit: plain structs, each with a String method in kernel names.
+// emit: plain structs, each with a String method in kernel names. The log, files
+// of events and package check are its sinks.
 //
 // Sinks are functions. They are called from any goroutine, partly under the
 // device's control lock: a sink must be quick, must not block and must not
-// call back into the device.
+// call back into the device. What an event refers to does not change after it
+// was emitted: Writer encodes it later, elsewhere.
 package trace
 
 import (
