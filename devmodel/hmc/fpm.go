@@ -203,6 +203,7 @@ func (h *Cache) Commit(buf *[FPMSize]byte) error {
 	for o := range counts {
 		n := uint32(word(buf[:], objects[o].commit))
 		if objects[o].limited && n > h.profile.Limits[o].Max {
+			h.emit(CommitRefused{Object: Object(o), Count: uint64(n), Max: uint64(h.profile.Limits[o].Max)})
 			return fmt.Errorf("%d objects of type %v, at most %d were offered: %w", n, Object(o), h.profile.Limits[o].Max, ErrParameter)
 		}
 		counts[o] = n
@@ -210,6 +211,7 @@ func (h *Cache) Commit(buf *[FPMSize]byte) error {
 	counts[APBVT] = 1 // the driver sends 0 and assumes 1
 	layout, end := h.profile.place(&counts)
 	if limit := h.profile.limit(); end > limit {
+		h.emit(CommitRefused{Object: NumObjects, Count: end, Max: limit})
 		return fmt.Errorf("layout ends at %#x, the function has %#x: %w", end, limit, ErrParameter)
 	}
 	for o, e := range layout {
