@@ -362,11 +362,11 @@ func (c *CQP) step() bool {
 		w.q[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	w.q[3] = header
-	w.name = opcodeName(w.opcode())
+	w.find()
 	if c.next++; c.next == c.ctx.size {
 		c.next, c.polarity = 0, c.polarity^1
 	}
-	if row := lookup(w.opcode()); row != nil && row.marks&holdsQP != 0 && !c.qps.Hold(w.qpID()) {
+	if w.marked(holdsQP) && !c.qps.Hold(w.qpID()) {
 		c.after.Park(func() {
 			c.start(&w)
 			c.run()
@@ -408,11 +408,10 @@ func (c *CQP) finish(w *wqe, res result, err error) {
 }
 
 func (c *CQP) execute(w *wqe) (result, error) {
-	row := lookup(w.opcode())
-	switch {
-	case row == nil:
+	row := w.row
+	if row == nil {
 		c.emit(UnknownOpcode{Opcode: w.opcode(), Index: w.index})
-		return result{}, fmt.Errorf("opcode %#02x: %w", w.opcode(), errParameter)
+		return result{}, fmt.Errorf("%s: %w", w.name, errParameter)
 	}
 	if set, any := row.reserved(&w.q); any {
 		c.emit(ReservedBits{Name: row.name, Index: w.index, Bits: set})
@@ -445,7 +444,7 @@ func (c *CQP) missing(m mark) string {
 
 // complete reports one WQE: the codes, the CQE, and last the tail.
 func (c *CQP) complete(w *wqe, res result, err error) {
-	if row := lookup(w.opcode()); row != nil && row.marks&holdsQP != 0 {
+	if w.marked(holdsQP) {
 		c.qps.Release(w.qpID())
 	}
 	op := Op{Index: w.index, Opcode: w.opcode(), Name: w.name, WQE: w.q, Minor: res.minor, Value: res.value}

@@ -7,7 +7,8 @@ import "fmt"
 // wqe is one control work request: a copy of its eight words.
 type wqe struct {
 	index uint32
-	name  string // of its opcode
+	row   *opcode // nil: unknown
+	name  string  // of its opcode
 	q     [8]uint64
 }
 
@@ -206,12 +207,18 @@ func lookup(op uint8) *opcode {
 	return nil
 }
 
-func opcodeName(op uint8) string {
-	if row := lookup(op); row != nil {
-		return row.name
+// find looks the command up.
+func (w *wqe) find() {
+	op := w.opcode()
+	if w.row = lookup(op); w.row != nil {
+		w.name = w.row.name
+	} else {
+		w.name = fmt.Sprintf("CQP opcode %#02x", op)
 	}
-	return fmt.Sprintf("CQP opcode %#02x", op)
 }
+
+// marked tells a property of the command.
+func (w *wqe) marked(m mark) bool { return w.row != nil && w.row.marks&m != 0 }
 
 // Opcode is a row of the command table for documents and decoders.
 type Opcode struct {
