@@ -122,7 +122,7 @@ func (g *Generator) spoil(o *Op) {
 	case 0:
 		bit := 38 + g.rnd.IntN(25)
 		aCQ := op == opCreateCQ || op == opModifyCQ || op == opDestroyCQ
-		if op == opUpload && bit == 62 || aCQ && bit >= 50 || op == opRegSMR && bit == 43 {
+		if op == opUpload && bit == 62 || g.w.Running && op == opCreateQP && bit == 45 || aCQ && bit >= 50 || op == opRegSMR && bit == 43 {
 			return
 		}
 		o.WQE[3] ^= 1 << bit
@@ -289,7 +289,7 @@ func (g *Generator) writeContext(o *Op, virtual bool) {
 
 func (g *Generator) createQP(o *Op) {
 	kind := uint64(typeRC + g.rnd.IntN(2))
-	virtual := g.oneOf(5)
+	virtual := !g.w.Running && g.oneOf(5)
 	o.WQE[3] |= number(g, g.w.QPs, g.m.qps, false, g.count(hmc.QP)) | kind<<48 | 1<<47 | 1<<51 | stateIdle<<60
 	if virtual {
 		o.WQE[3] |= 1 << 45
@@ -349,12 +349,22 @@ func (g *Generator) flush(o *Op) {
 	}
 }
 
+// stagSlot is an index into the table of STags. Where the table is as large as an
+// index can be none is too high: then it is 0, which there is not either.
+func (g *Generator) stagSlot(wantLive bool) uint64 {
+	n := number(g, g.w.MRs, g.m.stags, wantLive, g.count(hmc.MR))
+	if slot := g.m.slot(uint32(n)); slot < g.count(hmc.MR) && !g.w.MRs.Has(slot) {
+		return 0
+	}
+	return n
+}
+
 // registration is of a region or, if it allocates, of a window.
 func (g *Generator) registration(o *Op) {
 	const rights = 52 - 48 + 1
 	pd := uint64(1 + g.rnd.IntN(3))
 	length := uint64(g.rnd.IntN([]int{1, 5000, 1 << 20, 1 << 31}[g.rnd.IntN(4)]))
-	index := number(g, g.w.MRs, g.m.stags, false, g.count(hmc.MR)) | uint64(g.rnd.IntN(4))<<22
+	index := g.stagSlot(false) | uint64(g.rnd.IntN(4))<<22
 	start := g.rnd.Uint64() >> g.rnd.IntN(40)
 	if g.oneOf(20) {
 		start = ^uint64(0) - uint64(g.rnd.IntN(1000))
@@ -404,7 +414,7 @@ func (g *Generator) registration(o *Op) {
 
 // ofSTag names one that is live, mostly as it was made.
 func (g *Generator) ofSTag(o *Op) {
-	slot := uint32(number(g, g.w.MRs, g.m.stags, true, g.count(hmc.MR)))
+	slot := uint32(g.stagSlot(true))
 	index, pd, region := uint64(slot), uint64(1+g.rnd.IntN(3)), true
 	if s := g.m.stags[slot]; s != nil && !g.oneOf(12) {
 		index, pd, region = uint64(s.index), uint64(s.pd), !s.window

@@ -83,6 +83,10 @@ type World struct {
 	AEQ                                                bool   // it is the sequences', too
 	Leaf                                               uint16 // inner node that leaves may be made below; 0: only the sequences'
 
+	// Running: QPs do what is posted, by themselves. None is made whose rings
+	// are in PBLEs, where there is nothing: it would end itself.
+	Running bool
+
 	PBLEs Range // nothing but the sequences names them
 
 	// Guest memory of the sequences: what they fill for each operation; what
