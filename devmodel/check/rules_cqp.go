@@ -4,8 +4,10 @@ package check
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/vrnic/vrnic/devmodel/cqp"
+	"github.com/vrnic/vrnic/devmodel/event"
 )
 
 // cqpRules are about the control QP, its commands and the tables behind them.
@@ -34,6 +36,11 @@ var cqpRules = []Rule{
 		Device: "failed the command", Hardware: "drops the low bits, which its registers and contexts do not have, or fails the command (inferred)",
 		Driver: "main.h:IRDMA_*_ALIGNMENT",
 		match:  on(func(e cqp.Misaligned) string { return fmt.Sprintf("%s %#x", e.What, e.Address) })},
+	{ID: "memory-overlap-app", Grade: Warning, Meaning: "the rings or shadow areas of two QPs or CQs overlap, as a program can have it that gives the same buffer twice",
+		Device: "used both", Hardware: "writes to both: each destroys the other's contents",
+		Driver: "verbs.c:irdma_process_pbl",
+		match: when(func(e cqp.Overlap) bool { return programs(e.New) && programs(e.Old) },
+			func(e cqp.Overlap) string { return e.New })},
 	{ID: "memory-overlap", Grade: Error, Meaning: "an object was put where a live one lies",
 		Device: "used both", Hardware: "writes to both: each destroys the other's contents",
 		Driver: "hmc.c:irdma_add_sd_table_entry, verbs.c:irdma_create_qp",
@@ -155,3 +162,12 @@ var cqpRules = []Rule{
 
 // late are commands that drivers may give for a QP that is gone.
 var late = map[string]bool{"IRDMA_CQP_OP_DESTROY_QP": true, "IRDMA_CQP_OP_SUSPEND_QP": true, "IRDMA_CQP_OP_RESUME_QP": true}
+
+// programs tells whether a program can have chosen where a piece of an object
+// lies: the rings and shadow areas of QPs, and of CQs but the control QP's.
+func programs(piece string) bool {
+	if strings.HasPrefix(piece, "QP ") {
+		return !strings.HasSuffix(piece, " context")
+	}
+	return strings.HasPrefix(piece, "CQ ") && !strings.HasPrefix(piece, fmt.Sprintf("CQ %d ", event.CCQ))
+}

@@ -361,7 +361,7 @@ var cqpScenarios = map[string]scenario{
 	"qp-transition-late": {
 		trigger: failed(func(d *rdmatest.Device) { d.G.Run(rdmatest.WQE{2: d.QPC, 3: opModifyQP | 2<<60 | 1<<47 | 3<<48 | 3}) }),
 		near:    failed(func(d *rdmatest.Device) { d.G.Run(rdmatest.WQE{2: d.QPC, 3: opModifyQP | 6<<60 | 3<<48 | 3}) }),
-		with:    []string{"cqp-refused", "qp-memory", "cqp-unmapped", "memory-overlap"},
+		with:    []string{"cqp-refused", "qp-memory", "cqp-unmapped", "memory-overlap", "memory-overlap-app"},
 	},
 	"qp-flush-again": {
 		trigger: func(b *bench) { d := b.boot(); endGSI(d); d.G.Run(flushGSI) },
