@@ -453,7 +453,7 @@ func (c *CQP) complete(w *wqe, res result, err error) {
 		op.Major, op.Minor, op.Value = majError, minorOf(err), 0
 		c.errCodes.Set(0, uint32(op.Major)<<16|uint32(op.Minor))
 		tail |= tailOpErr
-		c.emit(OpFailed{Op: op, Err: err, Told: c.told})
+		c.emit(OpFailed{Op: op, Err: err, Told: c.told || w.marked(answers)})
 	}
 	c.told = false
 	if ccq := c.queues.CQ(event.CCQ); ccq != nil {

@@ -28,7 +28,7 @@ func (o Op) String() string {
 type OpFailed struct {
 	Op   Op
 	Err  error
-	Told bool // an event before said what is wrong
+	Told bool // an event before said what is wrong, or the failure is an answer
 }
 
 func (e OpFailed) String() string {

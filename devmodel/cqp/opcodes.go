@@ -54,6 +54,8 @@ const (
 	inferred mark = 1 << iota
 	// holdsQP: the command needs the QP that it names (QPID) at rest.
 	holdsQP
+	// answers: the command's failure is an answer, not the driver's fault.
+	answers
 	// needsLayout: COMMIT_FPM_VAL has to come before.
 	needsLayout
 	// needsMemory: SHMC_PAGES_ALLOCATED has to come before.
@@ -140,7 +142,7 @@ var opcodes = [...]opcode{
 	{op: 0x08, name: "IRDMA_CQP_OP_DESTROY_SRQ", absent: noSRQs, source: "ctrl.c:irdma_sc_srq_destroy", known: srqWQE},
 	{op: 0x09, name: "IRDMA_CQP_OP_ALLOC_STAG", run: (*CQP).allocSTag, source: "ctrl.c:irdma_sc_alloc_stag, irdma_sc_mw_alloc", marks: needsMemory, known: areaWQE.and(field{3, 42, 42}, field{3, 58, 58})},
 	{op: 0x0A, name: "IRDMA_CQP_OP_REG_MR", run: (*CQP).registerMR, source: "ctrl.c:irdma_sc_mr_reg_non_shared", marks: needsMemory, known: areaWQE.and(whole(0), field{2, 7, 0}, whole(4), field{3, 59, 59})},
-	{op: 0x0B, name: "IRDMA_CQP_OP_QUERY_STAG", run: (*CQP).querySTag, source: "defs.h:IRDMA_CQPSQ_QUERYSTAG_IDX", known: stagWQE},
+	{op: 0x0B, name: "IRDMA_CQP_OP_QUERY_STAG", run: (*CQP).querySTag, source: "defs.h:IRDMA_CQPSQ_QUERYSTAG_IDX; ctrl.c:irdma_sc_poll_for_cqp_op_done", marks: answers, known: stagWQE},
 	{op: 0x0C, name: "IRDMA_CQP_OP_REG_SMR", run: (*CQP).registerShared, source: "defs.h:IRDMA_CQPSQ_STAG_PARENTSTAGIDX", marks: needsMemory,
 		known: areaWQE.and(whole(0), field{2, 7, 0}, field{2, 55, 32}, field{3, 59, 59})},
 	{op: 0x0D, name: "IRDMA_CQP_OP_DEALLOC_STAG", run: (*CQP).deallocSTag, source: "ctrl.c:irdma_sc_dealloc_stag", known: stagWQE},

@@ -17,20 +17,23 @@ func (c *CQP) uploadContext(w *wqe) (result, error) {
 	if !c.qps.Has(w.qpID()) {
 		return result{}, c.absent(w, "QP", w.qpID())
 	}
-	if err := c.align(w, "QP context", w.q[2], qp.ContextSize); err != nil {
-		return result{}, err
-	}
-	typ, ctx, err := c.qps.Upload(w.qpID(), w.flag(3, freeze))
-	if err != nil {
-		return result{}, err
-	}
+	typ, _ := c.qps.TypeOf(w.qpID())
 	if t := w.bits(3, 51, 48); t != uint64(typ) {
 		return result{}, fmt.Errorf("QP %d is of type %v, not %d: %w", w.qpID(), typ, t, errParameter)
 	}
+	if err := c.align(w, "QP context", w.q[2], qp.ContextSize); err != nil {
+		return result{}, err
+	}
+	ctx, err := c.qps.Upload(w.qpID(), w.flag(3, freeze))
+	if err != nil {
+		return result{}, err
+	}
+	if err := c.write(w, "QP context", w.q[2], ctx[:]); err != nil {
+		c.qps.Thaw(w.qpID())
+		return result{}, err
+	}
 	// Frozen, others may still be copying for it.
-	return result{grace: w.flag(3, freeze), then: func() (result, error) {
-		return result{}, c.write(w, "QP context", w.q[2], ctx[:])
-	}}, nil
+	return result{grace: w.flag(3, freeze)}, nil
 }
 
 // roceV2Port is the UDP port of RoCE version 2.

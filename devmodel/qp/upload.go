@@ -6,26 +6,38 @@ package qp
 // set, and the sequence numbers where they have come to. With freeze the QP
 // takes no steps until its state is changed or it is resumed; what others have
 // begun for it ends by grace.
-func (t *Table) Upload(id uint32, freeze bool) (Type, Context, error) {
+func (t *Table) Upload(id uint32, freeze bool) (Context, error) {
 	q, err := t.find(id)
 	if err != nil {
-		return 0, Context{}, err
+		return Context{}, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.frozen = q.frozen || freeze
 	ctx := q.ctx
 	if q.ep == nil {
-		return q.typ, ctx, nil
+		return ctx, nil
 	}
 	next, expected := q.ep.PSNs()
 	ctx.setBits(88, 23, 0, uint64(expected)) // EPSN
 	una, most, started := q.ep.Outstanding()
 	if !started {
-		return q.typ, ctx, nil // the driver's numbers are to come yet
+		return ctx, nil // the driver's numbers are to come yet
 	}
 	ctx.setBits(80, 23, 0, uint64(next)) // PSNNXT
 	ctx.setBits(96, 23, 0, uint64(most)) // PSNMAX
 	ctx.setBits(96, 55, 32, uint64(una)) // PSNUNA
-	return q.typ, ctx, nil
+	return ctx, nil
+}
+
+// Thaw lets a frozen QP go on.
+func (t *Table) Thaw(id uint32) {
+	q := t.qps[id]
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	q.frozen = false
+	q.mu.Unlock()
+	q.task.Schedule()
 }

@@ -24,11 +24,8 @@ func TestUpload(t *testing.T) {
 	start := field(&x.ctx, 80, 23, 0)
 	end := (start + 4) & 0xFFFFFF
 
-	typ, sent, err := b.table.Upload(2, false)
+	sent, err := b.table.Upload(2, false)
 	b.ok(err)
-	if typ != qp.RoCERC {
-		t.Errorf("type %v", typ)
-	}
 	if next, most, una := field(&sent, 80, 23, 0), field(&sent, 96, 23, 0), field(&sent, 96, 55, 32); next != end || most != end || una != end {
 		t.Errorf("sender: PSNNXT %#x PSNMAX %#x PSNUNA %#x, want %#x", next, most, una, end)
 	}
@@ -38,12 +35,12 @@ func TestUpload(t *testing.T) {
 	if sent.SQAddr() != x.ctx.SQAddr() || sent.DestQP() != 5 || sent.CompletionContext() != compCtx+2 {
 		t.Error("sender: other fields changed")
 	}
-	_, took, err := b.table.Upload(5, false)
+	took, err := b.table.Upload(5, false)
 	b.ok(err)
 	if v := field(&took, 88, 23, 0); v != end {
 		t.Errorf("receiver: EPSN %#x, want %#x", v, end)
 	}
-	if _, _, err := b.table.Upload(77, false); err == nil {
+	if _, err := b.table.Upload(77, false); err == nil {
 		t.Error("uploads a QP that does not exist")
 	}
 }
@@ -57,7 +54,7 @@ func TestUploadBeforeRTS(t *testing.T) {
 		if state == qp.RTR {
 			x.modify(state)
 		}
-		_, c, err := b.table.Upload(2, false)
+		c, err := b.table.Upload(2, false)
 		b.ok(err)
 		if c != x.ctx {
 			t.Errorf("%v: context changed", state)
@@ -69,14 +66,15 @@ func TestUploadBeforeRTS(t *testing.T) {
 // resumes it; then nothing is missing.
 func TestFreeze(t *testing.T) {
 	for name, thaw := range map[string]func(*bench, *side){
-		"MODIFY_QP": func(_ *bench, s *side) { s.modify(qp.RTS) },
-		"RESUME_QP": func(b *bench, _ *side) { b.ok(b.table.Resume(2, 5)) },
+		"MODIFY_QP":       func(_ *bench, s *side) { s.modify(qp.RTS) },
+		"a failed upload": func(b *bench, _ *side) { b.table.Thaw(2) },
+		"RESUME_QP":       func(b *bench, _ *side) { b.ok(b.table.Resume(2, 5)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, x, y := connected(t)
 			p := b.fill(data, 1000, 3)
 			y.receive(sge{data + 0x20000, 1000})
-			_, _, err := b.table.Upload(2, true)
+			_, err := b.table.Upload(2, true)
 			b.ok(err)
 			w := x.post(wr{op: opSend, flags: signalled, sges: []sge{{data, 1000}}})
 			x.ring()
