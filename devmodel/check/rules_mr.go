@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/qp"
 )
 
 // mrRules are about STags and page lists. What an application or a peer names
@@ -26,19 +27,23 @@ var mrRules = append(stagRules(),
 		match:  on(func(e mr.PBLEZero) string { return stag(e.STag) })},
 	Rule{ID: "pble-not-address", Grade: Error, Meaning: "a PBLE of a valid STag is no address but has the looks of a PBLE's index",
 		Device: "took it for an address", Hardware: "inferred: takes it for an address; the data goes to another place of memory",
-		Driver: "verbs.c:irdma_hwreg_mr; of a fast registration irdma_alloc_mr, which may get two levels and announces one",
+		Driver: "verbs.c:irdma_hwreg_mr, irdma_alloc_mr",
 		match:  on(func(e mr.PBLENotAddress) string { return stag(e.STag) })},
 	Rule{ID: "pble-misaligned", Grade: Error, Meaning: "a PBLE is no multiple of its region's page size",
 		Device: "cleared the low bits", Hardware: "inferred: clears or adds the low bits; the data goes to another place of memory",
 		Driver: "verbs.c:irdma_copy_user_pgaddrs",
 		match:  on(func(e mr.PBLEMisaligned) string { return stag(e.STag) })},
+	Rule{ID: "pble-crosses", Grade: Error, Meaning: "a page list, or a leaf of one, lies in two segments of the HMC",
+		Device: "read it as it is", Hardware: "not known: drivers never do it",
+		Driver: "pble.c:irdma_prm_get_pbles",
+		match:  on(func(e mr.PBLECrosses) string { return stag(e.STag) })},
 	Rule{ID: "pble-changed", Grade: Warning, Meaning: "a page list changed between REG_MR and DEALLOC_STAG",
 		Device: "used what was there at each access", Hardware: "inferred: uses the old or the new, there is no command to invalidate PBLEs",
 		Driver: "verbs.c:irdma_rereg_mr_trans",
 		match:  on(func(e mr.PBLEChanged) string { return stag(e.STag) })},
 	Rule{ID: "pble-shared", Grade: Error, Meaning: "two live regions have the same PBLE",
 		Device: "used it for both", Hardware: "uses it for both",
-		Driver: "pble.c:irdma_free_pble; of a fast registration verbs.c:irdma_alloc_mr",
+		Driver: "pble.c:irdma_free_pble",
 		match:  on(func(e mr.PBLEShared) string { return stag(e.STag) })},
 
 	Rule{ID: "stag-busy", Grade: Error, Meaning: "an STag was allocated or registered that is not free",
@@ -70,9 +75,14 @@ var mrRules = append(stagRules(),
 		Device:   "stopped the QP with an asynchronous event, and answered a NAK to a peer",
 		Hardware: "stops the QP with an asynchronous event; which of several codes is inferred", Driver: "-",
 		match: when(func(e mr.Refused) bool { return !e.Kernel || e.Remote }, func(e mr.Refused) string { return stag(e.STag) })},
+	Rule{ID: "mr-no-memory", Grade: Error, Meaning: "an STag that allows an access leads to an address that is not memory",
+		Device:   "stopped the QP with LCE_QP_CATASTROPHIC, and answered a NAK to a peer",
+		Hardware: "inferred: DMA fails, the QP stops with an asynchronous event",
+		Driver:   "verbs.c:irdma_reg_user_mr, irdma_dereg_mr",
+		match:    on(func(e qp.PayloadFault) string { return stag(e.STag) })},
 	Rule{ID: "unmap-live-mr", Grade: Error, Meaning: "memory was unmapped while a region on it is registered",
 		Device: "went on; accesses to it will fault", Hardware: "goes on; the IOMMU refuses its accesses",
-		Driver: "verbs.c:irdma_dereg_mr: DEALLOC_STAG before ib_umem_release",
+		Driver: "verbs.c:irdma_dereg_mr",
 		match:  on(func(e mr.UnmapLiveMR) string { return stag(e.STag) })},
 )
 

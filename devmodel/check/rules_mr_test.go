@@ -8,6 +8,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/rdma/rdmatest"
 )
 
@@ -226,6 +227,58 @@ func uses(id string, trigger, near func(b *bench, s mr.Subject)) map[string]scen
 	return map[string]scenario{id: with(kernelQP), id + "-app": with(programQP)}
 }
 
+// Headers of the STag commands.
+const (
+	opRegMR     = 0x8803080A00000000 // one block, VA-based, local read and write
+	opDeallocMR = 0x8000080D00000000
+)
+
+// writeTo has a kernel's QP, which is its own peer, write 8 bytes from an
+// address.
+func writeTo(b *bench, at uint64) {
+	const arp, remote, remoteAll = 5, 9 << 8, 0x2C << 48
+	w := work(b, false, func(w *worker) {
+		g := w.G
+		g.Must(rdmatest.WQE{3: 0x80000C0F00000000 + arp}) // the port's address is 0 here
+		g.Must(rdmatest.WQE{1: 3<<46 | 4096, 2: remote, 3: opRegMR | remoteAll, 4: rdmatest.Base})
+		g.Store(w.qpc+48, arp<<48|1024<<16)
+		g.Store(w.qpc+64, workerQP)
+	})
+	const arpValid = 1 << 59
+	w.G.Must(rdmatest.WQE{2: w.qpc, 3: workModify | workerType | cqNumbers | arpValid | uint64(qp.RTS)<<60 | workerQP})
+	w.G.Store(w.sq, at, 8<<32, 0)
+	w.post(remote)
+}
+
+// crossing registers two pages by the last PBLE but n of a segment of the HMC and
+// the next.
+func crossing(b *bench, n uint32) {
+	g := b.guest()
+	g.CreateCQP(10)
+	g.HMC(208)
+	g.CreateCCQ()
+	var last uint32
+	for first, _ := g.Engine.Explain(hmc.PBLE, 0); ; last++ {
+		if w, _ := g.Engine.Explain(hmc.PBLE, last+1); w.SD != first.SD {
+			break
+		}
+	}
+	first, err := g.Engine.Explain(hmc.PBLE, last-1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	g.AddDirectSD(uint64(first.SD) + 1)
+	for i := range uint32(3) {
+		w, err := g.Engine.Explain(hmc.PBLE, last-1+i)
+		if err != nil {
+			b.Fatal(err)
+		}
+		g.Store(w.Address, 0x10_0000+uint64(i)<<12)
+	}
+	const flat = 1 << 44
+	g.Must(rdmatest.WQE{1: 2 << 12, 2: 9 << 8, 3: opRegMR | flat, 6: uint64(last - 1 + n)})
+}
+
 // read accesses the first byte of an STag.
 func read(t *mr.Table, s mr.Subject, stag uint32) {
 	_, _ = t.Resolve(nil, s, stag, 1<<20, 1, mr.LocalRead, false)
@@ -282,6 +335,29 @@ var mrScenarios = merge(
 		"pble-not-address": {
 			trigger: func(b *bench) { b.registered(0x10, 0x10_0000) },
 			near:    func(b *bench) { b.registered(0x1000, 0x10_0000) }, // a low page is one
+		},
+		"pble-crosses": {
+			trigger: func(b *bench) { crossing(b, 1) },
+			near:    func(b *bench) { crossing(b, 0) },
+		},
+		"stag-leak": {
+			trigger: func(b *bench) {
+				d := b.boot()
+				d.G.Must(rdmatest.WQE{1: 4096, 2: 9 << 8, 3: opRegMR, 4: rdmatest.Base})
+				d.Teardown()
+			},
+			near: func(b *bench) { // deregistered; and one who resets leaves all
+				d := b.boot()
+				d.G.Must(rdmatest.WQE{1: 4096, 2: 9 << 8, 3: opRegMR, 4: rdmatest.Base})
+				d.G.Must(rdmatest.WQE{2: 9 << 8, 3: opDeallocMR})
+				d.Teardown()
+				b.guest().CreateCQP(10)
+			},
+			with: []string{"sd-in-use"}, // which the STag's entry is in
+		},
+		"mr-no-memory": {
+			trigger: func(b *bench) { writeTo(b, unmapped) },
+			near:    func(b *bench) { writeTo(b, rdmatest.Base) },
 		},
 		"pble-changed": {
 			trigger: func(b *bench) {

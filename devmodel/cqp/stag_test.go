@@ -167,3 +167,65 @@ func TestRegisterWithoutBacking(t *testing.T) {
 	g.Must(WQE{0: 0x80008000, 1: 0x802, 3: 0x8000001F00000000})
 	g.Fails(WQE{1: 4096, 2: 9 << 8, 3: regContiguous}, 0x8001)
 }
+
+// Memory windows are STags of their own: allocated and deallocated as such,
+// of two types.
+func TestWindows(t *testing.T) {
+	g, _ := stagGuest(t)
+	const (
+		allocMW   = allocMR &^ (1<<43 | 1<<53)
+		wide      = 1 << 42
+		deallocMW = deallocMR &^ (1 << 43)
+	)
+	g.Must(WQE{1: 5 << 46, 2: 9 << 8, 3: allocMW | wide})
+	g.Must(WQE{1: 5 << 46, 2: 10 << 8, 3: allocMW})
+	got := g.Engine.Snapshot().MRs
+	if len(got) != 2 || got[0].Kind != mr.Window1 || got[1].Kind != mr.Window2 || got[0].State != mr.Allocated || got[0].PD != 5 ||
+		got[0].By != (mr.Origin{Op: "IRDMA_CQP_OP_ALLOC_STAG", WQE: got[1].By.WQE - 1}) {
+		t.Errorf("%+v", got)
+	}
+	g.Fails(WQE{1: 5 << 46, 2: 9 << 8, 3: allocMW | wide}, 0x8002)
+	g.Fails(WQE{1: 5 << 46, 2: 9 << 8, 3: deallocMR}, 0x8002)
+	g.Fails(WQE{1: 6 << 46, 2: 9 << 8, 3: deallocMW}, 0x8002)
+	g.Must(WQE{1: 5 << 46, 2: 9 << 8, 3: deallocMW})
+	g.Must(WQE{1: 5 << 46, 2: 10 << 8, 3: deallocMW})
+	g.Fails(WQE{1: 5 << 46, 2: 10 << 8, 3: deallocMW}, 0x8002)
+	last, ok := find[mr.DeallocFree](g)
+	if !ok || last.Index != 10 || last.Last.By.Op != "IRDMA_CQP_OP_DEALLOC_STAG" {
+		t.Errorf("%v", last)
+	}
+}
+
+func TestQuerySTag(t *testing.T) {
+	g, _ := stagGuest(t)
+	const query = 0x8000000B00000000
+	g.Must(WQE{1: 4096, 2: 9 << 8, 3: regContiguous})
+	g.Must(WQE{1: 4096, 2: 10 << 8, 3: allocMR})
+	g.Must(WQE{2: 9 << 8, 3: query})
+	for _, index := range []uint64{0, 10, 11, 9 | 1<<20} {
+		g.Fails(WQE{2: index << 8, 3: query}, 0x8002)
+	}
+}
+
+func TestSharedRegion(t *testing.T) {
+	g, pble := stagGuest(t)
+	const (
+		va     = 0x7F12_3456_7890
+		share  = 0x8803080C00000000
+		parent = 9
+	)
+	g.Store(pble+8*16, 0x1_0000_2000, 0x1_0000_9000)
+	g.Must(WQE{0: va, 1: 0x1000, 2: parent << 8, 3: regFlat, 6: 16})
+	g.Fails(WQE{0: va, 1: 0x1000, 2: 8<<32 | 10<<8, 3: share}, 0x8002)
+	g.Fails(WQE{0: va, 1: 0x1001, 2: parent<<32 | 10<<8, 3: share}, 0x8001)
+	g.Fails(WQE{0: va + 1, 1: 0x1000, 2: parent<<32 | 10<<8, 3: share}, 0x8001)
+	g.Must(WQE{0: 0x890, 1: 5<<46 | 0x1000, 2: parent<<32 | 10<<8 | 0xAB, 3: share})
+	want := mr.Region{Index: 10, Key: 0xAB, PD: 5, Length: 0x1000, Start: 0x890, VABased: true, Level: mr.Flat, PageShift: 12, Rights: 3, First: 16}
+	if got := g.Engine.Snapshot().MRs; len(got) != 2 || got[1].Region != want || !got[0].Shared || !got[1].Shared {
+		t.Errorf("%+v", got)
+	}
+	w, err := g.Engine.ExplainMR(10<<8|0xAB, 0x890, 0x1000)
+	if segs := []mr.Segment{{IOVA: 0x1_0000_2890, Len: 0x770}, {IOVA: 0x1_0000_9000, Len: 0x890}}; err != nil || !slices.Equal(w.Segments, segs) {
+		t.Errorf("walk: %v, %v", err, w.Segments)
+	}
+}

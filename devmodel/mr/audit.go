@@ -37,6 +37,7 @@ type sight struct {
 
 	zero, index, odd *PBLEAt // the first of each kind that cannot be
 	beyond           *PBLERange
+	crosses          *PBLECrosses
 	other            uint32 // slot of a live region with the same PBLEs
 	shared           uint32 // the first of them
 	overlaps         bool
@@ -96,6 +97,7 @@ func (s *sight) look(claim bool, i uint32) {
 	case Flat:
 		n := min(s.pages, s.left)
 		if claim {
+			s.run(uint64(e.First), s.pages)
 			s.claim(i, uint64(e.First), s.pages)
 		}
 		s.leaf(uint64(e.First), n)
@@ -103,6 +105,7 @@ func (s *sight) look(claim bool, i uint32) {
 	}
 	roots := (s.pages + leafEntries - 1) / leafEntries
 	if claim {
+		s.run(uint64(e.First), roots)
 		s.claim(i, uint64(e.First), roots)
 	}
 	var buf [64]uint64
@@ -125,6 +128,7 @@ func (s *sight) look(claim bool, i uint32) {
 				return
 			}
 			if claim {
+				s.run(leaf, pages)
 				s.claim(i, leaf, pages)
 			}
 			if !s.leaf(leaf, pages) {
@@ -132,6 +136,18 @@ func (s *sight) look(claim bool, i uint32) {
 			}
 		}
 		at += uint64(n)
+	}
+}
+
+// run notes a run of PBLEs that lies in two segments.
+func (s *sight) run(first, n uint64) {
+	if s.crosses != nil || n == 0 {
+		return
+	}
+	a, _ := s.table.hmc.Explain(hmc.PBLE, uint32(first))
+	b, _ := s.table.hmc.Explain(hmc.PBLE, uint32(first+n-1))
+	if a.SD != b.SD {
+		s.crosses = &PBLECrosses{STag: s.entry.STag(), First: uint32(first), N: uint32(n), SD: a.SD, EndSD: b.SD, By: s.entry.By}
 	}
 }
 
@@ -207,6 +223,9 @@ func (s *sight) report() {
 	}
 	if s.beyond != nil {
 		t.emit(*s.beyond)
+	}
+	if s.crosses != nil {
+		t.emit(*s.crosses)
 	}
 	if s.overlaps {
 		if o := t.slots[s.other].entry.Load(); o != nil {

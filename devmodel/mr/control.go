@@ -64,12 +64,18 @@ func (t *Table) share(i uint32, e *Entry) bool {
 	return true
 }
 
+// maxPDs is how many protection domains a QP context can name.
+const maxPDs = 1 << 18
+
 func (t *Table) insert(e *Entry) error {
 	if !t.hmc.Backed() {
 		return fmt.Errorf("STag before SHMC_PAGES_ALLOCATED: %w", ErrState)
 	}
 	if err := t.checkRegion(&e.Region, e.By); err != nil {
 		return err
+	}
+	if e.PD >= maxPDs {
+		t.emit(RegionFields{STag: e.STag(), Why: fmt.Sprintf("PD %#x has more than 18 bits", e.PD), By: e.By})
 	}
 	t.drvBits.Store(driverBits(t.hmc.Count(hmc.MR)))
 	i := t.slot(e.Index)

@@ -120,6 +120,20 @@ func (e PBLERange) String() string {
 	return fmt.Sprintf("STag %#08x: %d PBLEs from %#x on, there are %d", e.STag, e.Needed, e.Index, e.Count)
 }
 
+// PBLECrosses is the event of a page list, or of a leaf of one, that lies in
+// more than one segment of the HMC. The driver's allocator never crosses one
+// (pble.c:irdma_prm_get_pbles).
+type PBLECrosses struct {
+	STag      uint32
+	First, N  uint32
+	SD, EndSD uint32
+	By        Origin
+}
+
+func (e PBLECrosses) String() string {
+	return fmt.Sprintf("STag %#08x (%v): %d PBLEs from %d on lie in SDs %d to %d", e.STag, e.By, e.N, e.First, e.SD, e.EndSD)
+}
+
 // PBLEUnmapped is the event of a PBLE that has no memory.
 type PBLEUnmapped struct {
 	STag  uint32

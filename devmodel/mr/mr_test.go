@@ -38,6 +38,7 @@ type bench struct {
 	pdPage uint64
 	sd     uint32 // segment of the PBLEs
 	next   uint32 // first free PBLE
+	limit  uint32 // how many there are
 }
 
 const (
@@ -50,7 +51,7 @@ const (
 
 func newBench(t testing.TB, paged bool) *bench {
 	t.Helper()
-	b := &bench{t: t, mem: rdmatest.Memory(t, 5<<20)}
+	b := &bench{t: t, mem: rdmatest.Memory(t, 5<<20), limit: pbles}
 	p := hmc.SmallGuest()
 	if paged {
 		p.PBLEPage = 1
@@ -91,6 +92,52 @@ func newBench(t testing.TB, paged bool) *bench {
 	return b
 }
 
+// newBigBench has n PBLEs, paged, in as much memory as they take.
+func newBigBench(t testing.TB, n uint32) *bench {
+	t.Helper()
+	pages := uint64(n+511) / 512
+	b := &bench{t: t, mem: rdmatest.Memory(t, 6<<20+pages<<12), limit: n}
+	p := hmc.SmallGuest()
+	p.PBLEPage = 1
+	emit := func(e any) { b.events = append(b.events, e) }
+	b.hmc = hmc.New(hmc.Config{Mem: b.mem, Emit: emit, Profile: p})
+	b.space = reg.NewSpace(8<<20, nil, b.hmc.Registers())
+	b.table = New(Config{HMC: b.hmc, Emit: emit})
+	var buf [hmc.FPMSize]byte
+	binary.LittleEndian.PutUint64(buf[48:], regions)
+	binary.LittleEndian.PutUint64(buf[112:], uint64(n))
+	if err := b.hmc.Commit(&buf); err != nil {
+		t.Fatal(err)
+	}
+	base := binary.LittleEndian.Uint64(buf[112:]) >> 32 * 512
+	sds := []hmc.SDEntry{{Cmd: 0x80008000, Data: sdAt | 0x803}}
+	at := uint64(pbleAt)
+	for sd := base >> 21; sd <= (base+8*uint64(n)-1)>>21; sd++ {
+		pd := at
+		at += 4096
+		for i := range uint64(512) {
+			fpm := sd<<21 + i<<12
+			if fpm < base || fpm >= base+8*uint64(n) {
+				continue
+			}
+			b.pages = append(b.pages, at)
+			b.store(pd+8*i, at|1)
+			b.space.Write32(0x520300, uint32(sd|1<<15|i<<16)) // PFHMC_PDINV
+			at += 4096
+		}
+		sds = append(sds, hmc.SDEntry{Cmd: 0x80008000 | sd, Data: pd | 0x801})
+	}
+	for chunk := range slices.Chunk(sds, 3) {
+		if err := b.hmc.UpdateSDs(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.hmc.PagesAllocated(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func (b *bench) store(at, v uint64) {
 	if err := b.mem.Store64(at, v); err != nil {
 		b.t.Fatal(err)
@@ -112,7 +159,7 @@ func (b *bench) list(words []uint64) (first uint32) {
 		b.store(b.at(first+uint32(i)), w)
 	}
 	b.next += uint32(len(words)+7) &^ 7
-	if b.next > pbles {
+	if b.next > b.limit {
 		b.t.Fatal("out of PBLEs")
 	}
 	return first

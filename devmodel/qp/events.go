@@ -31,6 +31,21 @@ func (e SendNotExecuted) String() string {
 	return fmt.Sprintf("send WQE %d of QP %d, opcode %#02x %s, is not executed", e.Index, e.QP, e.Opcode, e.Name)
 }
 
+// PayloadFault is the event of payload whose STag allows the access, but leads
+// outside guest memory.
+type PayloadFault struct {
+	QP     uint32
+	STag   uint32
+	Write  bool
+	Remote bool   // the peer names the STag
+	At     uint64 // of the access, as far as known
+	Err    error
+}
+
+func (e PayloadFault) String() string {
+	return fmt.Sprintf("QP %d, STag %#08x: %v", e.QP, e.STag, e.Err)
+}
+
 // BadWQE is the event of a WQE whose header cannot be.
 type BadWQE struct {
 	QP      uint32

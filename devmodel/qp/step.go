@@ -127,7 +127,7 @@ func (q *QP) Copy(dst *roce.SGL, dstOff uint32, src *roce.SGL, srcOff uint32, n 
 		return fault(f)
 	}
 	if src.Inline {
-		return q.copyInline(src, srcOff, n)
+		return q.copyInline(dst, dstOff, src, srcOff, n)
 	}
 	from, ok := src.Owner.(*owner)
 	if !ok || from.generation.Load() != src.Generation {
@@ -143,23 +143,54 @@ func (q *QP) Copy(dst *roce.SGL, dstOff uint32, src *roce.SGL, srcOff uint32, n 
 		return x
 	}
 	err := guestmem.CopySegments(t.cfg.Payload, q.work.dst, from.table.cfg.Payload, q.work.src)
-	return memoryFault(err)
+	if err == nil {
+		return roce.Fault{}
+	}
+	x := memoryFault(err)
+	if x.Source {
+		from.noMemory(src, srcOff, q.work.src, false, err)
+	} else {
+		q.owner.noMemory(dst, dstOff, q.work.dst, true, err)
+	}
+	return x
+}
+
+// noMemory reports payload of the QP outside guest memory. Once the function may
+// not touch memory any more that is no surprise.
+func (o *owner) noMemory(l *roce.SGL, off uint32, segs []mr.Segment, write bool, err error) {
+	if !o.table.cfg.MayDMA() {
+		return
+	}
+	e := PayloadFault{QP: o.subject.QP, Write: write, Remote: l.Remote, Err: err}
+	var f *guestmem.Fault
+	if errors.As(err, &f) {
+		e.At = f.IOVA
+		for _, s := range segs {
+			if f.IOVA >= s.IOVA && f.IOVA-s.IOVA < uint64(s.Len) {
+				off += uint32(f.IOVA - s.IOVA)
+				break
+			}
+			off += s.Len
+		}
+	}
+	if stag, _, _, ok := l.Piece(off); ok {
+		e.STag = stag
+	}
+	o.table.emit(e)
 }
 
 // memoryFault is the fault of addresses that lead outside guest memory.
 func memoryFault(err error) roce.Fault {
-	if err == nil {
-		return roce.Fault{}
-	}
 	var f *guestmem.Fault
 	return roce.Fault{Code: roce.Catastrophic, Operation: true, Source: errors.As(err, &f) && f.Op == "read"}
 }
 
-func (q *QP) copyInline(src *roce.SGL, off, n uint32) roce.Fault {
+func (q *QP) copyInline(dst *roce.SGL, dstOff uint32, src *roce.SGL, off, n uint32) roce.Fault {
 	data := q.work.inline[:n]
 	src.InlineBytes(data, off)
 	for _, s := range q.work.dst {
 		if err := q.table.cfg.Payload.Write(s.IOVA, data[:s.Len]); err != nil {
+			q.owner.noMemory(dst, dstOff, q.work.dst, true, err)
 			return memoryFault(err)
 		}
 		data = data[s.Len:]
