@@ -170,9 +170,12 @@ func update(path string, text []byte) error {
 
 // make has kbuild build the modules of dir and copies one of them.
 func (b *Builder) make(ctx context.Context, dir, module, to string, args ...string) error {
-	// Debug information is most of what the compiler writes, and of no use here.
 	args = append([]string{
-		"-C", b.tree.Build, "M=" + dir, "CC=" + b.cc, "KCFLAGS=-g0", fmt.Sprintf("-j%d", runtime.NumCPU()), "modules",
+		"-C", b.tree.Build, "M=" + dir, "CC=" + b.cc, fmt.Sprintf("-j%d", runtime.NumCPU()), "modules",
+		// Debug information is most of what the compiler writes, and of no use here.
+		"KCFLAGS=-g0", "CONFIG_DEBUG_INFO_BTF_MODULES=",
+		// Of an option that a host's compiler may be too old for, to align functions.
+		"CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=",
 	}, args...)
 	cmd := exec.CommandContext(ctx, "make", args...)
 	cmd.Env = environment(os.Environ())
