@@ -5,6 +5,7 @@ package serve_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,8 +24,8 @@ type card struct {
 	g       *minidriver.Guest
 }
 
-// newCard boots the drivers on a card of a personality.
-func newCard(t *testing.T, personality string) *card {
+// newCard boots the drivers of a kernel on a card of a personality.
+func newCard(t *testing.T, personality string, k minidriver.Kernel) *card {
 	t.Helper()
 	dir := t.TempDir()
 	p, err := hmc.LoadPersonality(personality)
@@ -40,8 +41,7 @@ func newCard(t *testing.T, personality string) *card {
 	f, err := minidriver.Attach(t.Context(), o.Sockets[0], g)
 	must(t, err)
 	t.Cleanup(f.Detach)
-	kernels := minidriver.Kernels()
-	ice, err := minidriver.Probe(f, kernels[len(kernels)-1], minidriver.Options{})
+	ice, err := minidriver.Probe(f, k, minidriver.Options{})
 	must(t, err)
 	r, err := minidriver.ProbeRDMA(ice, minidriver.Options{})
 	must(t, err)
@@ -94,7 +94,7 @@ func (c *card) has(text string, want ...string) {
 // From an STag through a two-level list on a paged segment to the bytes, every
 // word by its address.
 func TestExplainChain(t *testing.T) {
-	c := newCard(t, "paged-pbles")
+	c := newCard(t, "paged-pbles", minidriver.Linux73())
 	const (
 		va    = 0x7F00_0000_0F00
 		pages = 600
@@ -190,7 +190,7 @@ func TestExplainChain(t *testing.T) {
 
 // Queues by number: all there is to know of them.
 func TestExplainQueues(t *testing.T) {
-	c := newCard(t, "default")
+	c := newCard(t, "default", minidriver.Linux73())
 	cq, err := c.r.CreateCQ(64, 0, false)
 	must(t, err)
 	rcq, err := c.r.CreateCQ(300, 0, true)
@@ -259,5 +259,57 @@ func TestExplainQueues(t *testing.T) {
 	}
 	if _, err := serve.Ask(t.Context(), c.control, serve.Request{What: "cq", Name: "2000"}); err == nil || !strings.Contains(err.Error(), "no CQ 2000") {
 		t.Errorf("CQ 2000: %v", err)
+	}
+}
+
+// Windows with their regions, and STags without memory yet.
+func TestExplainWindows(t *testing.T) {
+	c := newCard(t, "paged-pbles", minidriver.Linux61())
+	rnd := rand.New(rand.NewPCG(3, 4))
+	cq, err := c.r.CreateCQ(64, 0, false)
+	must(t, err)
+	q, err := c.r.NewQP(minidriver.QPConfig{Send: cq, Recv: cq, PD: 9, SendWRs: 16, RecvWRs: 16, SendSGEs: 1, RecvSGEs: 1, User: true})
+	must(t, err)
+	must(t, q.Connect(q.ID))
+	region, err := c.g.NewRegion(rnd, 0x7F00_0000_0800, 3*4096, minidriver.Page4K)
+	must(t, err)
+	parent, err := c.r.RegMR(9, region, minidriver.Everything|minidriver.BindWindow, minidriver.MROptions{Rand: rnd})
+	must(t, err)
+	fast, err := c.r.AllocSTag(9, 8)
+	must(t, err)
+	window, err := c.r.AllocMW(9, true, rnd)
+	must(t, err)
+	bound := minidriver.NextKey(window.STag)
+	must(t, q.PostSend(q.BindWR(1, minidriver.Bind{MW: window, STag: bound, Parent: parent, Addr: 0x7F00_0000_1000, Len: 256, Access: minidriver.RemoteRead})))
+	must(t, cq.PollFor(1, func(w minidriver.WC) error {
+		if w.Status != minidriver.Success {
+			return fmt.Errorf("the bind ends with %v", w.Status)
+		}
+		return nil
+	}))
+
+	name := func(stag uint32) string { return fmt.Sprintf("0x%08x", stag) }
+	var mrs []serve.MR
+	text := c.ask(&mrs, "mr")
+	if len(mrs) != 3 {
+		t.Fatalf("%d STags\n%s", len(mrs), text)
+	}
+	byTag := map[uint32]serve.MR{}
+	for _, m := range mrs {
+		byTag[m.STag] = m
+	}
+	if w := byTag[bound]; w.Kind != "MW type 1" || w.Parent != parent.STag || w.Length != 256 || w.Start != 0x7F00_0000_1000 {
+		t.Errorf("window %+v", w)
+	}
+	if p := byTag[parent.STag]; !slices.Equal(p.Bound, []uint32{bound}) {
+		t.Errorf("region %+v", p)
+	}
+	c.has(c.ask(&mrs, "mr", name(bound)), "MW type 1, VALID, by", "bound to region "+name(parent.STag))
+	c.has(c.ask(&mrs, "mr", name(fast.STag)), "MR, ALLOCATED, by ALLOC_STAG", "room 0x8000 bytes for fast registrations")
+	c.has(c.ask(&mrs, "mr", name(parent.STag)), "windows "+name(bound))
+	var w serve.Walk
+	c.has(c.ask(&w, "mr", name(bound), "0x7f0000001000"), "the window's region", "page PBLE")
+	if w.Parent == nil || w.Parent.STag != parent.STag || len(w.Pieces) != 1 {
+		t.Errorf("walk through a window: %+v", w)
 	}
 }

@@ -185,7 +185,10 @@ func explainMR(d *devmodel.Device, r Request) (string, any, error) {
 	if !one {
 		return mrTable(regions), regions, nil
 	}
-	i := slices.IndexFunc(regions, func(m MR) bool { return m.STag == stag })
+	// Without memory yet an STag has no key of its own.
+	i := slices.IndexFunc(regions, func(m MR) bool {
+		return m.STag == stag || m.State == mr.Allocated.String() && m.STag>>8 == stag>>8
+	})
 	if i < 0 {
 		return "", nil, fmt.Errorf("no STag 0x%08x", stag)
 	}

@@ -31,9 +31,17 @@ const (
 	bufferAt  = 0x11000
 	segmentAt = 0x20_0000
 	dataAt    = 0x42_0000
+	pagesAt   = 0x40_0000 // of page descriptors
+	shadowAt  = 0x41_0000
 )
 
 func newDriver(t *testing.T, d *devmodel.Device) *driver {
+	t.Helper()
+	return newDriverOn(t, d, func(g *driver) { g.command([8]uint64{0: 0x80008000, 1: segmentAt | 0x803, 3: 0x8000001F00000000}) })
+}
+
+// newDriverOn is newDriver with a segment 0 that back programs.
+func newDriverOn(t *testing.T, d *devmodel.Device, back func(*driver)) *driver {
 	t.Helper()
 	const size = 8 << 20
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -59,10 +67,11 @@ func newDriver(t *testing.T, d *devmodel.Device) *driver {
 	g.store(contextAt, 10<<8|2<<3, ringAt, 1, 0, 1<<16)
 	g.write(0x50A100, 0) // PFPE_CCQPHIGH
 	g.write(0x50A080, contextAt)
+	g.store(bufferAt+8, 4)     // CQs
 	g.store(bufferAt+48, 64)   // MRs
 	g.store(bufferAt+112, 512) // PBLEs
 	g.command([8]uint64{3: 0x8000002100000000 | 208, 4: bufferAt})
-	g.command([8]uint64{0: 0x80008000, 1: segmentAt | 0x803, 3: 0x8000001F00000000})
+	back(g)
 	g.command([8]uint64{3: 0x8000002B00000000})
 	return g
 }
@@ -186,5 +195,58 @@ func TestExplainMR(t *testing.T) {
 	h.cards[0].dev.UnmapAllDMA()
 	if _, err := Ask(t.Context(), o.Control, Request{What: "mr", Name: name, Address: fmt.Sprint(va), Bytes: 1}); err == nil || !strings.Contains(err.Error(), "no DMA map") {
 		t.Errorf("guest memory gone: %v", err)
+	}
+}
+
+// A page descriptor that the device has used and memory has otherwise by now.
+func TestExplainStale(t *testing.T) {
+	h, o := start(t, 1)
+	g := newDriverOn(t, h.cards[0].dev, func(g *driver) {
+		for i := range uint64(512) {
+			g.store(pagesAt+8*i, segmentAt+4096*i|1)
+		}
+		g.command([8]uint64{0: 0x80008000, 1: pagesAt | 0x801, 3: 0x8000001F00000000})
+	})
+	g.store(g.pble(16), dataAt)
+	const stag = 9<<8 | 0x33
+	g.command([8]uint64{0: 0x1000, 1: 12<<46 | 0x300, 2: stag, 3: 0x882F180A00000000, 6: 16})
+	// The CCQ lies in pages of the same list: writing to it is the device's own use.
+	g.store(g.pble(32), dataAt+0x1000)
+	g.command([8]uint64{0: 16, 3: 0x8002D00300000000, 5: shadowAt, 6: 32})
+	at := binary.LittleEndian.Uint64(g.mem[bufferAt+112:]) >> 32 * 512 // FPM of the PBLEs
+	pd := at >> 12
+	ask := func(r Request, v any) string {
+		t.Helper()
+		resp, err := Ask(t.Context(), o.Control, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(resp.Data, v); err != nil {
+			t.Fatal(err)
+		}
+		narrow(t, r.What, resp.Text)
+		return strings.Join(strings.Fields(resp.Text), " ")
+	}
+	var w Walk
+	r := Request{What: "mr", Name: fmt.Sprint(stag), Address: "0x1000"}
+	ask(r, &w)
+	p := w.PBLEs[0]
+	if p.PD != uint32(pd) || p.PDAt != pagesAt+8*pd || p.PDVal != segmentAt+4096*pd|1 || !p.Kept || p.Stale || p.At != g.pble(16) || p.Value != dataAt {
+		t.Errorf("word %+v", p)
+	}
+	g.store(pagesAt+8*pd, p.PDVal+0x7000)
+	text := ask(r, &w)
+	if s := w.PBLEs[0]; !s.Stale || s.PDVal != p.PDVal || s.PDNow != p.PDVal+0x7000 || s.Value != dataAt {
+		t.Errorf("stale word %+v", s)
+	}
+	if want := fmt.Sprintf("PD %d %#x %#x kept, stale: memory has %#x", pd, p.PDAt, p.PDVal, p.PDVal+0x7000); !strings.Contains(text, want) {
+		t.Errorf("no %q in %s", want, text)
+	}
+	var m HMC
+	text = ask(Request{What: "hmc", Name: "0"}, &m)
+	for _, want := range []string{"1 of them stale", fmt.Sprintf("%d page true %#x %#x stale", pd, p.PDVal+0x7000-1, p.PDVal-1), "STag 0x00000933", "CQ 0"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
 	}
 }

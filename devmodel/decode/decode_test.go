@@ -3,6 +3,7 @@
 package decode
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vrnic/vrnic/devmodel/cqp"
+	"github.com/vrnic/vrnic/devmodel/hmc"
 )
 
 // decoded decodes text as format.
@@ -123,7 +125,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("fields of opcode %#x, which the model does not list", op)
 		}
 	}
-	for _, l := range []Layout{ccqe, aeqe, ceqe, cqpContext, pageDescriptor, cqShadow, groupMember, qpContext, codes} {
+	for _, l := range []Layout{ccqe, aeqe, ceqe, cqpContext, pageDescriptor, cqShadow, groupMember, qpContext, codes, fpmQuery, fpmCommit, feature} {
 		checkLayout(t, l.Name, l.Fields)
 	}
 	for _, o := range sendOperations {
@@ -233,6 +235,8 @@ func TestNotes(t *testing.T) {
 		{"cqsh", "0x1c000", "arms for any completion"},
 		{"stag", "15400933", "index 9 of the table"},
 		{"err", "ffff8029", "requests a reset of the function"},
+		{"feature", "1000200040041", "hardware model 2, version 4.65"},
+		{"feature", "200010041", "2 features, firmware 1.65"},
 		{"qpc", "8 0 0 0 c000020100000000 0 0 4ffff00000000 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 c0000201 0", "PD 4"},
 	} {
 		var notes []string
@@ -412,4 +416,45 @@ func pad(words []string) []string {
 		words[i] = strings.Repeat("0", 16-len(w)) + w
 	}
 	return words
+}
+
+// The device's own answer to QUERY_FPM_VAL and what it makes of counts are read
+// by the tables of both buffers.
+func TestFPM(t *testing.T) {
+	h := hmc.New(hmc.Config{})
+	b := h.Query()
+	dump := func(b []byte) string {
+		out := ""
+		for i := 0; i < len(b); i += 8 {
+			out += fmt.Sprintf("%08x: %016x\n", i, binary.LittleEndian.Uint64(b[i:]))
+		}
+		return out
+	}
+	p := hmc.SmallGuest()
+	r := decoded(t, "fpmq", dump(b[:]))[0]
+	for name, want := range map[string]uint64{"QP max count": uint64(p.Limits[hmc.QP].Max), "MR log2 size": uint64(p.Limits[hmc.MR].Log2), "PBLE max count": uint64(p.Limits[hmc.PBLE].Max),
+		"IRDMA_QUERY_FPM_XFBLOCKSIZE": uint64(p.Limits[hmc.XFFL].Block), "IRDMA_QUERY_FPM_MAX_PE_SDS": uint64(p.MaxSDs), "IRDMA_QUERY_FPM_MAX_CEQS": uint64(p.MaxCEQs),
+		"IRDMA_QUERY_FPM_HTMULTIPLIER": uint64(p.HTMultiplier), "IRDMA_QUERY_FPM_TIMERBUCKET": uint64(p.TimerBucket), "HDR max count": uint64(p.Limits[hmc.HDR].Max)} {
+		if got := field(t, &r, name); uint64(got.Value) != want {
+			t.Errorf("%s = %d, want %d", name, got.Value, want)
+		}
+	}
+	if r.reserved() != 0 {
+		t.Errorf("reserved bits in\n%s", r.Text())
+	}
+	var c [hmc.FPMSize]byte
+	binary.LittleEndian.PutUint64(c[0:], 100)
+	binary.LittleEndian.PutUint64(c[112:], 1000)
+	if err := h.Commit(&c); err != nil {
+		t.Fatal(err)
+	}
+	r = decoded(t, "fpmc", dump(c[:]))[0]
+	for _, e := range h.Extents() {
+		if n, base := field(t, &r, e.Object+" count"), field(t, &r, e.Object+" base"); uint64(n.Value) != uint64(e.Count) || uint64(base.Value)<<9 != e.Base {
+			t.Errorf("%s: %d at %#x, want %+v", e.Object, n.Value, uint64(base.Value)<<9, e)
+		}
+	}
+	if len(h.Extents()) < 3 { // QP, APBVT, PBLE
+		t.Errorf("%+v", h.Extents())
+	}
 }
