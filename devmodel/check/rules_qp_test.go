@@ -109,6 +109,14 @@ var qpScenarios = merge(
 			trigger: func(b *bench) { work(b, true).ring(userDoorbell, workerQP+1) },
 			near:    func(b *bench) { work(b, true).ring(userDoorbell, workerQP) },
 		},
+		"qp-send-unbuilt": { // of datagrams
+			trigger: func(b *bench) {
+				w := work(b, false)
+				w.G.Store(w.SQ+24, sendSEND|1<<63)
+				w.ring("PFPE_WQEALLOC", rdmatest.GSIQP)
+			},
+			near: func(b *bench) { work(b, false).ring("PFPE_WQEALLOC", rdmatest.GSIQP) },
+		},
 		"qp-memory": {
 			trigger: func(b *bench) { work(b, false, unmappedSQ).ring("PFPE_WQEALLOC", workerQP) },
 			near:    func(b *bench) { work(b, false, unmappedSQ) }, // never looked at
