@@ -303,10 +303,6 @@ func (d *Device) MapDMA(iova, size uint64, f *os.File, offset uint64, readable, 
 	return d.mem.Map(iova, size, f, offset, readable, writable)
 }
 
-// UnmapDMA ends it: no access that begins later reaches the range. Settle tells
-// when those under way are over.
-func (d *Device) UnmapDMA(iova, size uint64) error { return d.mem.Unmap(iova, size) }
-
 // UnmapAllDMA is UnmapDMA of everything.
 func (d *Device) UnmapAllDMA() { d.mem.Clear() }
 

@@ -41,8 +41,8 @@ module:  ice, build id ab12
 
 error[pd-stale] SD 2 PD 103, 3 times
   a page descriptor was changed without PFHMC_PDINV and then used
-  seen:    PBLE 512: PD 103 of SD 2 at 0x12300338 is 0x12346001 now, in use
-           is 0x12345001
+  seen:    PBLE 512: PD 103 of SD 2 at 0x12300338 is 0x12346001, no
+           PFHMC_PDINV: 0x12345001 in use
   after:   IRDMA_CQP_OP_UPDATE_PE_SDS, WQE 117
   device:  went on using its own copy
   E810:    goes on using the page descriptor in its cache: it reads and

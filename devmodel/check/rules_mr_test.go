@@ -497,6 +497,8 @@ var mrScenarios = merge(
 				t.WatchUnmaps()
 				t.Unmapping(0x10_1000, 0xF_F000)
 				t.Unmapping(0x20_1000, 0x1000)
+				t.Unmapping(0, 1<<30) // a domain is left, or memory is taken away
+				t.Unmapping(0x1F_F000, 0x2000)
 				b.dealloc(t, 6)
 				t.Unmapping(0x10_0000, 0x20_0000)
 			},

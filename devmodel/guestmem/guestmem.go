@@ -197,6 +197,12 @@ func (m *Memory) Map(iova, size uint64, f *os.File, off uint64, readable, writab
 	return nil
 }
 
+// IsMap tells whether [iova, iova+size) is one map, no more and no less.
+func (m *Memory) IsMap(iova, size uint64) bool {
+	r, _ := m.table.Load().find(iova)
+	return r != nil && r.start == iova && r.size == size
+}
+
 // Unmap makes every map that lies wholly inside [iova, iova+size) unreachable.
 // Nothing there is no error (a virtual IOMMU unmaps the whole address space);
 // cutting a map in two is EINVAL, and changes nothing.

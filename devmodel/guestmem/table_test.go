@@ -192,3 +192,25 @@ func TestAccessesBesideChanges(t *testing.T) {
 	nothingLeft(t, &a)
 	nothingLeft(t, &b)
 }
+
+func TestIsMap(t *testing.T) {
+	var m Memory
+	t.Cleanup(m.UnmapAll)
+	if m.IsMap(0x1000, 0x1000) {
+		t.Error("something is a map of nothing")
+	}
+	for _, at := range []uint64{0x1000, 0x2000} {
+		if err := m.Map(at, 0x1000, nil, 0, true, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		iova, size uint64
+		want       bool
+	}{{0x1000, 0x1000, true}, {0x2000, 0x1000, true}, {0x1000, 0x2000, false}, {0x1000, 0x800, false}, {0x1800, 0x800, false},
+		{0x1800, 0x1000, false}, {0x3000, 0x1000, false}, {0, 0, false}} {
+		if got := m.IsMap(tt.iova, tt.size); got != tt.want {
+			t.Errorf("%#x+%#x is a map: %t", tt.iova, tt.size, got)
+		}
+	}
+}

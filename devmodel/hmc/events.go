@@ -51,7 +51,8 @@ type StalePD struct {
 }
 
 func (e StalePD) String() string {
-	return fmt.Sprintf("%v %d: PD %d of SD %d at %#x is %#x now, in use is %#x", e.Object, e.Index, e.PD, e.SD, e.At, e.Memory, e.Kept)
+	return fmt.Sprintf("%v %d: PD %d of SD %d at %#x is %#x, no PFHMC_PDINV: %#x in use",
+		e.Object, e.Index, e.PD, e.SD, e.At, e.Memory, e.Kept)
 }
 
 // PDUntold is the event of the first use of a page descriptor that has

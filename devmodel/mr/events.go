@@ -315,11 +315,10 @@ func (e Refused) String() string {
 // UnmapLiveMR is the event of memory of a live region being unmapped.
 type UnmapLiveMR struct {
 	STag       uint32
-	At         uint64 // the first address that goes and is the region's
 	IOVA, Size uint64 // what goes
 	By         Origin // who registered the region
 }
 
 func (e UnmapLiveMR) String() string {
-	return fmt.Sprintf("STag %#08x (%v) is live and its memory at %#x is unmapped", e.STag, e.By, e.At)
+	return fmt.Sprintf("STag %#08x (%v) is live, its memory %#x+%#x is unmapped", e.STag, e.By, e.IOVA, e.Size)
 }

@@ -43,6 +43,7 @@ const (
 	largeShift = 26
 	smallSpan  = 16 << smallShift
 	maxBlocks  = 4096 // of one span: 256 GiB; what is longer is not watched
+	unmapUnit  = 4096 // memory is mapped and unmapped by pages
 )
 
 // watch knows where the memory of live regions lies, to tell when it is
@@ -77,7 +78,8 @@ func (t *Table) WatchUnmaps() {
 }
 
 // Unmapping tells that the mapping of [iova, iova+size) ends: of each live
-// region with memory there an event is emitted, once. It costs two look-ups
+// region that the range is a part of an event is emitted, once. A range that is
+// more is not the doing of who registered the region. It costs two look-ups
 // where there is none. The caller holds the control lock.
 func (t *Table) Unmapping(iova, size uint64) {
 	w := &t.watch
@@ -171,8 +173,8 @@ func (w *watch) hit(gone span) (out []UnmapLiveMR) {
 	defer w.mu.Unlock()
 	for _, i := range w.near(gone) {
 		for _, x := range w.spans[i] {
-			if x.from < gone.to && gone.from < x.to {
-				out = append(out, UnmapLiveMR{STag: w.stags[i], At: max(x.from, gone.from), IOVA: gone.from, Size: gone.to - gone.from, By: w.origin[i]})
+			if x.from&^(unmapUnit-1) <= gone.from && gone.to <= (x.to+unmapUnit-1)&^(unmapUnit-1) {
+				out = append(out, UnmapLiveMR{STag: w.stags[i], IOVA: gone.from, Size: gone.to - gone.from, By: w.origin[i]})
 				w.drop(i)
 				break
 			}

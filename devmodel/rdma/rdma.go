@@ -130,6 +130,13 @@ func (e *Engine) Close() {
 	e.qps.Close()
 }
 
+// Unmapped tells of regions that are registered on memory the driver has
+// unmapped just now: [iova, iova+size).
+func (e *Engine) Unmapped(iova, size uint64) {
+	e.mrs.WatchUnmaps()
+	e.mrs.Unmapping(iova, size)
+}
+
 // Snapshot is the engine as `vrnic explain` shows it.
 type Snapshot struct {
 	CQP       cqp.Status
