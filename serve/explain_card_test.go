@@ -262,6 +262,34 @@ func TestExplainQueues(t *testing.T) {
 	}
 }
 
+// What a queue pair has in work lies before what the device will look at next.
+func TestExplainWork(t *testing.T) {
+	c := newCard(t, "default", minidriver.Linux73())
+	cq, err := c.r.CreateCQ(64, 0, false)
+	must(t, err)
+	q, err := c.r.NewQP(minidriver.QPConfig{Send: cq, Recv: cq, PD: 9, SendWRs: 16, RecvWRs: 16, SendSGEs: 1, RecvSGEs: 1, Inline: 64, User: true})
+	must(t, err)
+	q.Attr.Retries = 7
+	const nobody = 900
+	must(t, q.Connect(nobody))
+	for i := range 3 {
+		must(t, q.PostSend(minidriver.SendWR{Op: minidriver.IRDMA_OP_TYPE_SEND, Signalled: true, Inline: []byte(strings.Repeat("x", 9+i))}))
+	}
+	var qps []serve.QP
+	for len(qps) == 0 || qps[0].State == "RTS" && (qps[0].SQ.Pending != 3 || qps[0].SQ.Next != 6) {
+		c.ask(&qps, "qp", fmt.Sprint(q.ID)) // until the engine has come to them; nobody answers for 3 s
+	}
+	p := &qps[0]
+	for i, w := range p.SQ.WQEs {
+		if w.Index != uint32(2*i) || !w.InWork || !slices.Contains(w.WQE.Notes, fmt.Sprintf("%d bytes inline: %s", 9+i, strings.TrimSpace(strings.Repeat("78 ", 9+i)))) {
+			t.Errorf("WQE %d: %+v", i, w)
+		}
+	}
+	if p.State != "RTS" || len(p.SQ.WQEs) != 3 || p.SendPSN != p.UnackedPSN+3 || p.DestQP != nobody || !p.Loopback {
+		t.Errorf("%+v", p)
+	}
+}
+
 // Windows with their regions, and STags without memory yet.
 func TestExplainWindows(t *testing.T) {
 	c := newCard(t, "paged-pbles", minidriver.Linux61())

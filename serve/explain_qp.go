@@ -39,8 +39,9 @@ type QP struct {
 	SrcPort  uint16 `json:"src_port"`
 	DestPort uint16 `json:"dest_port"`
 
-	SendPSN    uint32 `json:"send_psn"` // of the next packet that is new
-	RecvPSN    uint32 `json:"recv_psn"` // expected
+	SendPSN    uint32 `json:"send_psn"`    // of the next packet that is new
+	UnackedPSN uint32 `json:"unacked_psn"` // oldest one sent and not acknowledged, or that to be sent
+	RecvPSN    uint32 `json:"recv_psn"`    // expected
 	ORD        uint8  `json:"ord"`
 	IRD        uint32 `json:"ird"`
 	Retries    uint8  `json:"retries"`
@@ -92,10 +93,13 @@ func newQP(q *qp.Info, e *rdma.Snapshot) QP {
 		ID: q.ID, Type: q.Type, State: q.State, PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ,
 		PathMTU: q.PathMTU, DestQP: q.DestQP, DestIP: ipText(c.DestIP(), c.IPv4()), LocalIP: ipText(c.LocalIP(), c.IPv4()),
 		LocalMAC: macText(c.MAC()), VLAN: -1, ARPIndex: q.ARPIndex, QKey: q.QKey, PKey: q.PKey, QSHandle: q.QSHandle,
-		SrcPort: c.SourcePort(), DestPort: c.DestPort(), SendPSN: q.SendPSN, RecvPSN: q.RecvPSN,
+		SrcPort: c.SourcePort(), DestPort: c.DestPort(), SendPSN: q.SendPSN, UnackedPSN: q.SendPSN, RecvPSN: q.RecvPSN,
 		ORD: c.ORD(), IRD: c.IRDEntries(), Retries: c.RetryCount(), RNRRetries: c.RNRRetryCount(),
 		Privileged: q.Privileged, FastRegister: c.FastRegister(), Bind: c.Bind(), Suspended: q.Suspended, Draining: q.Draining,
 		CompletionContext: c.CompletionContext(), Shadow: q.Shadow, SQTail: q.SQTail, SQ: newRing(&q.SQ), RQ: newRing(&q.RQ),
+	}
+	if q.Connected {
+		out.UnackedPSN = q.Unacked
 	}
 	if c.InsertVLAN() {
 		out.VLAN = int(c.VLANTag() & 0xFFF)
@@ -241,7 +245,7 @@ func (q *QP) text() string {
 	}
 	d.add("from", "%s, %s%s, UDP port %d to %d", q.LocalIP, q.LocalMAC, vlan, q.SrcPort, q.DestPort)
 	d.add("P_Key", "0x%04x", q.PKey)
-	d.add("PSNs", "next to send 0x%06x, expected 0x%06x", q.SendPSN, q.RecvPSN)
+	d.add("PSNs", "next to send 0x%06x, not acknowledged from 0x%06x on, expected 0x%06x", q.SendPSN, q.UnackedPSN, q.RecvPSN)
 	rnr := fmt.Sprint(q.RNRRetries)
 	if q.RNRRetries == 7 {
 		rnr = "for ever"

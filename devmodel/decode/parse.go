@@ -18,9 +18,9 @@ type Run struct {
 	Words []uint64
 }
 
-// dumpLine is a line of the kernel's print_hex_dump with DUMP_PREFIX_OFFSET,
-// whatever is before the offset; of hexdump -C and the like, too.
-var dumpLine = regexp.MustCompile(`([0-9a-fA-F]{8}|^\s*[0-9a-fA-F]{4,}): ?(.*)$`)
+// dumpLine is a line of the kernel's print_hex_dump, whatever is before the
+// offset or, of 16 digits, address; of xxd, of gdb's x and of crash's rd, too.
+var dumpLine = regexp.MustCompile(`([0-9a-fA-F]{16}|[0-9a-fA-F]{8}|^\s*[0-9a-fA-F]{4,7}):\s+(\S.*)$`)
 
 // canonical is a line of hexdump -C.
 var canonical = regexp.MustCompile(`^\s*([0-9a-fA-F]{8})  (.*)$`)
@@ -38,8 +38,9 @@ func Parse(text string) ([]Run, error) {
 		return nil, fmt.Errorf("more than %d bytes of text", maxInput)
 	}
 	var runs []Run
+	base := uint64(0) // address of the first line, where lines have addresses
 	for _, line := range strings.Split(text, "\n") {
-		at, tokens, dump := split(line)
+		at, tokens, dump := split(line, &base)
 		if len(tokens) == 0 {
 			continue
 		}
@@ -63,24 +64,27 @@ func Parse(text string) ([]Run, error) {
 	return runs, nil
 }
 
-// split separates a line's tokens from the offset before them.
-func split(line string) (at int, tokens []string, dump bool) {
+// split separates a line's tokens from the offset before them. Addresses count
+// from base, the first of them.
+func split(line string, base *uint64) (at int, tokens []string, dump bool) {
 	at = -1
 	m := dumpLine.FindStringSubmatch(line)
-	if m != nil && len(strings.Fields(m[2])) == 0 {
-		m = nil // "x: " with nothing behind it
-	}
-	// A number and a colon between two others is no offset.
-	if m != nil && !strings.Contains(line, ": ") {
-		m = nil
-	}
 	if m == nil {
 		if m = canonical.FindStringSubmatch(line); m != nil && !hexBytes(strings.Fields(cutText(m[2]))) {
 			m = nil
 		}
 	}
 	if m != nil {
-		if n, err := strconv.ParseUint(strings.TrimSpace(m[1]), 16, 31); err == nil {
+		digits := strings.TrimSpace(m[1])
+		n, err := strconv.ParseUint(digits, 16, 64)
+		const address = 16 // digits
+		if len(digits) == address {
+			if *base == 0 || n < *base {
+				*base = n
+			}
+			n -= *base
+		}
+		if err == nil && n < maxInput {
 			at, line, dump = int(n), cutText(m[2]), true
 		}
 	}
@@ -91,11 +95,20 @@ func split(line string) (at int, tokens []string, dump bool) {
 func cutText(s string) string {
 	s, _, _ = strings.Cut(s, "|")
 	if i := strings.Index(s, "  "); i > 0 { // xxd
-		if tail := strings.Fields(s[i:]); len(tail) > 0 && !hexBytes(tail) {
+		if tail := strings.Fields(s[i:]); len(tail) > 0 && !hexNumbers(tail) {
 			s = s[:i]
 		}
 	}
 	return s
+}
+
+func hexNumbers(tokens []string) bool {
+	for _, t := range tokens {
+		if _, err := strconv.ParseUint(strings.TrimPrefix(t, "0x"), 16, 64); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func hexBytes(tokens []string) bool {

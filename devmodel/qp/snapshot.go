@@ -37,8 +37,11 @@ type Info struct {
 	SQTail  uint32  // HW_SQ_TAIL as last stored there
 	Context Context // as latched at the last changes of state
 
-	Working bool   // send WQEs are in work
-	Oldest  uint32 // of them: its index in quanta
+	Connected bool   // there is a requester, which the next four are of
+	Unacked   uint32 // oldest PSN sent and not acknowledged
+	Sent      uint32 // behind the newest PSN sent
+	Working   bool   // send WQEs are in work
+	Oldest    uint32 // of them: its index in quanta
 
 	Receiving bool   // a receive WQE is taken and not completed
 	Receive   uint32 // its index in quanta
@@ -86,6 +89,7 @@ func (q *QP) info() Info {
 		Shadow: q.shadow, SQTail: q.tail, Context: *c, Receiving: q.receiving, Receive: q.receive,
 	}
 	if q.ep != nil {
+		i.Unacked, i.Sent, i.Connected = q.ep.Outstanding()
 		if w := q.ep.Oldest(); w != nil {
 			i.Working, i.Oldest = true, w.Index
 		}
