@@ -5,13 +5,8 @@ package minidriver
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 )
-
-func mentions(what string) func(string) bool {
-	return func(line string) bool { return strings.Contains(line, what) }
-}
 
 func cqpError(err error) *CQPError {
 	var e *CQPError

@@ -16,6 +16,8 @@ type Options struct {
 	// NoLargePages makes allocations of 2 MiB for PBLEs fail, so that their
 	// segment descriptors are paged ones.
 	NoLargePages bool
+	// NoPDINV is a fault: PFHMC_PDINV is never written.
+	NoPDINV bool
 	// MTU of the interface; 0 means 1500.
 	MTU int
 }

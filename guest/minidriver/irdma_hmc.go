@@ -435,6 +435,9 @@ func (r *IRDMA) dropPages(n uint64, s *segment) {
 // invalidatePD is hmc.c:irdma_invalidate_pf_hmc_pd.
 func (r *IRDMA) invalidatePD(sd uint64, pd int) {
 	const partition = 1 << 15
+	if r.opts.NoPDINV {
+		return
+	}
 	r.F.Write32(PFHMC_PDINV, uint32(sd)|partition|uint32(pd&0x1ff)<<16)
 }
 
