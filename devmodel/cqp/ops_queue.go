@@ -7,6 +7,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel/event"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/qp"
 )
 
@@ -52,11 +53,16 @@ func (c *CQP) queue(w *wqe, what string, entries, entry uint64) (hmc.Buffer, uin
 }
 
 // occupyQueue notes where a queue lies.
-func (c *CQP) occupyQueue(object string, id uint32, buf hmc.Buffer, size uint64) {
+func (c *CQP) occupyQueue(w *wqe, object string, id uint32, buf hmc.Buffer, size uint64) {
 	if !buf.Virtual {
 		c.occupy(owner{object, id, "ring"}, buf.Base, size)
+		return
 	}
+	c.mrs.Claim(mr.Queue{Object: object, ID: id}, buf.First, pages(size), w.origin(w.name))
 }
+
+// pages is how many PBLEs a ring of size bytes takes.
+func pages(size uint64) uint64 { return (size + 4095) >> 12 }
 
 func (c *CQP) createCQ(w *wqe) (result, error) {
 	id, entries := w.cqID(), w.bits(0, 20, 0)
@@ -93,7 +99,7 @@ func (c *CQP) createCQ(w *wqe) (result, error) {
 	}); err != nil {
 		return result{}, err
 	}
-	c.occupyQueue("CQ", id, buf, size)
+	c.occupyQueue(w, "CQ", id, buf, size)
 	c.occupy(owner{"CQ", id, "shadow"}, w.q[5], shadowSize)
 	return result{}, nil
 }
@@ -116,7 +122,8 @@ func (c *CQP) modifyCQ(w *wqe) (result, error) {
 	}
 	// The old ring is software's from now on.
 	c.tables.spans.remove("CQ", id, "ring")
-	c.occupyQueue("CQ", id, buf, size)
+	c.mrs.Release(mr.Queue{Object: "CQ", ID: id})
+	c.occupyQueue(w, "CQ", id, buf, size)
 	return result{}, nil
 }
 
@@ -155,7 +162,7 @@ func (c *CQP) createCEQ(w *wqe) (result, error) {
 		return result{}, err
 	}
 	c.tables.had.ceq = true
-	c.occupyQueue("CEQ", id, buf, size)
+	c.occupyQueue(w, "CEQ", id, buf, size)
 	return result{}, nil
 }
 
@@ -180,7 +187,7 @@ func (c *CQP) createAEQ(w *wqe) (result, error) {
 		return result{}, err
 	}
 	c.tables.had.aeq = true
-	c.occupyQueue("AEQ", 0, buf, size)
+	c.occupyQueue(w, "AEQ", 0, buf, size)
 	return result{}, nil
 }
 
@@ -255,14 +262,16 @@ func (c *CQP) createQP(w *wqe) (result, error) {
 	c.probe(w, "QP shadow area", w.q[5], shadowSize)
 	c.occupy(owner{"QP", id, "context"}, w.q[2], qp.ContextSize)
 	c.occupy(owner{"QP", id, "shadow"}, w.q[5], shadowSize)
-	if !virtual {
-		for _, r := range []struct {
-			name       string
-			addr, size uint64
-		}{{"SQ", ctx.SQAddr(), ctx.SQBytes()}, {"RQ", ctx.RQAddr(), ctx.RQBytes()}} {
-			c.probe(w, r.name, r.addr, r.size)
-			c.occupy(owner{"QP", id, r.name}, r.addr, r.size)
+	for _, r := range []struct {
+		name       string
+		addr, size uint64
+	}{{"SQ", ctx.SQAddr(), ctx.SQBytes()}, {"RQ", ctx.RQAddr(), ctx.RQBytes()}} {
+		if virtual {
+			c.mrs.Claim(mr.Queue{Object: "QP", ID: id}, uint32(r.addr), pages(r.size), w.origin(w.name))
+			continue
 		}
+		c.probe(w, r.name, r.addr, r.size)
+		c.occupy(owner{"QP", id, r.name}, r.addr, r.size)
 	}
 	return result{}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/vrnic/vrnic/devmodel/mr"
 )
 
 // owner is an object that lies in guest memory, and which part of it.
@@ -25,7 +27,7 @@ type span struct {
 
 // spans are the pieces of guest memory of live objects, which are disjoint:
 // what overlaps one that is there is not taken in. Rings of page lists, whose
-// pages lie anywhere, are left out.
+// pages lie anywhere, are left out: their lists are claimed of the STags' table.
 //
 // They are kept by the blocks they touch, so that neither many objects nor
 // long rings make a command slow.
@@ -106,7 +108,10 @@ func (c *CQP) occupy(o owner, start, size uint64) {
 }
 
 // vacate forgets where an object lies.
-func (c *CQP) vacate(object string, id uint32) { c.tables.spans.remove(object, id, "") }
+func (c *CQP) vacate(object string, id uint32) {
+	c.tables.spans.remove(object, id, "")
+	c.mrs.Release(mr.Queue{Object: object, ID: id})
+}
 
 // How far apart the looks at a ring are that tell whether it lies in guest
 // memory, and how many there may be.

@@ -229,3 +229,29 @@ func TestSharedRegion(t *testing.T) {
 		t.Errorf("walk: %v, %v", err, w.Segments)
 	}
 }
+
+// A ring's page list and a region's are the same memory: that is told of, until
+// one of them ends.
+func TestPageListOfARingAndARegion(t *testing.T) {
+	g, pble := stagGuest(t)
+	const createCQ, destroyCQ, virtual = 0x8003400300000000, 0x8003400500000000, 1<<47 | 1<<44
+	pages := g.Alloc(2 << 12)
+	g.Store(pble+8*16, pages, pages+4096)
+	shadow := g.Alloc(64)
+	cq := WQE{0: 256, 1: 3, 3: (createCQ | virtual | 3) &^ (1 << 49), 5: shadow, 6: 16}
+	g.Must(cq)
+	region := WQE{1: 4096, 2: 9<<8 | 1, 3: regFlat, 6: 17}
+	g.Must(region)
+	e, ok := find[mr.PBLEShared](g)
+	want := mr.PBLEShared{Object: "STag 0x00000901", Other: "CQ 3", Index: 17, By: e.By, OtherBy: e.OtherBy}
+	if !ok || e != want || e.By.Op != "IRDMA_CQP_OP_REG_MR" || e.OtherBy.Op != "IRDMA_CQP_OP_CREATE_CQ" {
+		t.Errorf("%+v", e)
+	}
+	g.Must(WQE{2: 9 << 8, 3: deallocMR})
+	g.Events = nil
+	g.Must(WQE{0: 256, 1: 3, 3: (destroyCQ | virtual | 3) &^ (1 << 49), 5: shadow, 6: 16})
+	g.Must(region)
+	if e, ok := find[mr.PBLEShared](g); ok {
+		t.Errorf("%+v", e)
+	}
+}

@@ -21,7 +21,6 @@ const (
 type audit struct {
 	pages uint64 // looked at
 	sum   uint64 // over the list as far as that
-	spans []span // its memory, where unmapping is watched
 }
 
 // sight is what a look at a page list makes of it.
@@ -38,9 +37,7 @@ type sight struct {
 	zero, index, odd *PBLEAt // the first of each kind that cannot be
 	beyond           *PBLERange
 	crosses          *PBLECrosses
-	other            uint32 // slot of a live region with the same PBLEs
-	shared           uint32 // the first of them
-	overlaps         bool
+	shared           *PBLEShared
 }
 
 // examine looks at the page list of e, which is now in slot i, and reports
@@ -227,10 +224,8 @@ func (s *sight) report() {
 	if s.crosses != nil {
 		t.emit(*s.crosses)
 	}
-	if s.overlaps {
-		if o := t.slots[s.other].entry.Load(); o != nil {
-			t.emit(PBLEShared{STag: s.entry.STag(), Other: o.STag(), Index: s.shared, By: s.entry.By, OtherBy: o.By})
-		}
+	if s.shared != nil {
+		t.emit(*s.shared)
 	}
 }
 

@@ -160,10 +160,10 @@ func TestSharedPBLEs(t *testing.T) {
 	if got := register(6, 1500, 4); len(got) != 0 { // behind the last leaf, in the same unit of 8
 		t.Errorf("%v", got)
 	}
-	if got := register(7, 1023, 1); len(got) != 1 || got[0].Other != one.STag() || got[0].Index != 1023 || got[0].STag != 7<<8|1 {
+	if got := register(7, 1023, 1); len(got) != 1 || got[0].Other != "STag 0x00000501" || got[0].Index != 1023 || got[0].Object != "STag 0x00000701" {
 		t.Errorf("%v", got)
 	}
-	if got := register(8, one.First, 1); len(got) != 1 || got[0].Other != one.STag() {
+	if got := register(8, one.First, 1); len(got) != 1 || got[0].Other != "STag 0x00000501" {
 		t.Errorf("root: %v", got)
 	}
 	for _, i := range []uint32{5, 7, 8} {
@@ -173,6 +173,44 @@ func TestSharedPBLEs(t *testing.T) {
 	}
 	if got := register(9, 1024, 400); len(got) != 0 {
 		t.Errorf("after the end: %v", got)
+	}
+}
+
+// Rings have page lists, too.
+func TestPBLEsOfQueues(t *testing.T) {
+	b := newBench(t, true)
+	sq, cq := Queue{Object: "QP", ID: 5}, Queue{Object: "CQ", ID: 5}
+	claim := func(q Queue, first uint32, n uint64) []PBLEShared {
+		b.events = nil
+		b.table.Claim(q, first, n, by)
+		return of[PBLEShared](b.events)
+	}
+	if got := append(claim(sq, 8, 10), claim(cq, 18, 6)...); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	if got := claim(sq, 16, 3); len(got) != 1 || got[0].Object != "QP 5" || got[0].Other != "CQ 5" || got[0].Index != 18 {
+		t.Errorf("%v", got)
+	}
+	b.table.Release(cq)
+	b.table.Release(cq)
+	b.table.Release(sq)
+	if got := append(claim(cq, 8, 16), claim(sq, pbles, 1)...); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	b.events = nil
+	for i := range uint32(16) {
+		b.store(b.at(16+i), 0x1000)
+	}
+	b.register(Region{Index: 7, Key: 1, PD: owner.PD, Length: 16 << 12, Level: Flat, PageShift: 12, First: 16})
+	if got := of[PBLEShared](b.events); len(got) != 1 || got[0].Other != "CQ 5" || got[0].Index != 16 {
+		t.Errorf("%v", got)
+	}
+	if got := claim(sq, 31, 1); len(got) != 1 || got[0].Other != "STag 0x00000701" {
+		t.Errorf("%v", got)
+	}
+	b.table.Reset(reg.PFR)
+	if got := claim(sq, 8, 100); len(got) != 0 {
+		t.Errorf("after a reset: %v", got)
 	}
 }
 

@@ -205,15 +205,15 @@ func (e PBLEChanged) String() string {
 	return fmt.Sprintf("STag %#08x: list of %d pages from PBLE %d on changed between %v and %v", e.STag, e.Pages, e.First, e.RegisteredBy, e.By)
 }
 
-// PBLEShared is the event of two live regions with the same PBLE.
+// PBLEShared is the event of two live objects with the same PBLE.
 type PBLEShared struct {
-	STag, Other uint32
-	Index       uint32 // the first of those PBLEs, as far as known
-	By, OtherBy Origin
+	Object, Other string // "STag 0x00000577", "QP 5"
+	Index         uint32 // the first of those PBLEs, as far as known
+	By, OtherBy   Origin
 }
 
 func (e PBLEShared) String() string {
-	return fmt.Sprintf("STag %#08x (%v) has PBLE %d of live STag %#08x (%v)", e.STag, e.By, e.Index, e.Other, e.OtherBy)
+	return fmt.Sprintf("%s (%v) has PBLE %d of the live %s (%v)", e.Object, e.By, e.Index, e.Other, e.OtherBy)
 }
 
 // STagBusy is the event of allocating or registering an STag that is not free.
