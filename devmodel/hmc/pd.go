@@ -20,8 +20,12 @@ type descriptors struct {
 	// memory then, or when the segment was programmed. Both are the cache's to
 	// change with mu held.
 	told [pdsPerSegment]bool
-	word [pdsPerSegment]uint64
+	word [pdsPerSegment]uint64 // or unread
 }
+
+// unread stands for a word that the device could not reach when it was told of
+// it: any will do.
+const unread = ^uint64(0)
 
 // descriptors returns what is known of segment i, if only just now.
 func (h *Cache) descriptors(i uint32) *descriptors {
@@ -37,18 +41,20 @@ func (h *Cache) descriptors(i uint32) *descriptors {
 // those that the driver told of are told of as they are now.
 func (d *descriptors) begin(mem Memory, addr uint64) {
 	var page [8 * pdsPerSegment]byte
-	if err := mem.Read(addr, page[:]); err != nil {
-		page = [8 * pdsPerSegment]byte{} // a walk will say so
-	}
+	err := mem.Read(addr, page[:]) // of an error a walk will tell
 	for k := range d.word {
 		d.kept[k].Store(0)
-		d.word[k] = word(page[:], 8*k)
+		if d.word[k] = word(page[:], 8*k); err != nil {
+			d.word[k] = unread
+		}
 	}
 }
 
 // untold tells that word is in memory as descriptor pd and the driver has not
 // written PFHMC_PDINV since it is.
-func (d *descriptors) untold(pd uint32, word uint64) bool { return !d.told[pd] || d.word[pd] != word }
+func (d *descriptors) untold(pd uint32, word uint64) bool {
+	return !d.told[pd] || d.word[pd] != word && d.word[pd] != unread
+}
 
 // invalidate is a write of PFHMC_PDINV. The driver sends it also for
 // segments it has not programmed yet.
@@ -77,14 +83,14 @@ func (h *Cache) invalidate(v uint32) {
 	}
 	d, at := s.pds, s.addr+8*uint64(pd)
 	now, err := h.mem.Load64(at)
-	if err != nil {
-		now = 0 // a walk will say so
-	}
 	kept := d.kept[pd].Swap(0)
 	if kept != 0 {
 		h.backing.release(kept&^pageMask, owner{sd, int(pd)})
 	}
-	if err == nil && !d.untold(pd, now) && (kept == 0 || kept == now) {
+	switch {
+	case err != nil: // a walk will tell
+		now = unread
+	case d.told[pd] && d.word[pd] == now && (kept == 0 || kept == now):
 		h.emit(PDINVNeedless{SD: sd, PD: pd, At: at, Entry: now})
 	}
 	d.told[pd], d.word[pd] = true, now

@@ -3,6 +3,8 @@
 package hmc_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,6 +20,8 @@ import (
 type pageTable struct {
 	t      *testing.T
 	mem    *guestmem.Memory
+	behind atomic.Pointer[guestmem.Memory] // what the cache reads
+	mu     sync.Mutex
 	cache  *hmc.Cache
 	pdinv  reg.Row
 	events []any
@@ -35,7 +39,12 @@ func newPageTable(t *testing.T) *pageTable {
 	p := hmc.SmallGuest()
 	p.PBLEPage = 510
 	x := &pageTable{t: t, mem: rdmatest.Memory(t, 8<<20)}
-	x.cache = hmc.New(hmc.Config{Mem: x.mem, Emit: func(e any) { x.events = append(x.events, e) }, Profile: p})
+	x.behind.Store(x.mem)
+	x.cache = hmc.New(hmc.Config{Mem: x, Profile: p, Emit: func(e any) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.events = append(x.events, e)
+	}})
 	for _, r := range x.cache.Registers() {
 		if r.Name == "PFHMC_PDINV" {
 			x.pdinv = r
@@ -44,6 +53,10 @@ func newPageTable(t *testing.T) *pageTable {
 	x.commit()
 	return x
 }
+
+// Read and Load64 are the cache's.
+func (x *pageTable) Read(at uint64, p []byte) error   { return x.behind.Load().Read(at, p) }
+func (x *pageTable) Load64(at uint64) (uint64, error) { return x.behind.Load().Load64(at) }
 
 func (x *pageTable) commit() {
 	var buf [hmc.FPMSize]byte
@@ -198,6 +211,76 @@ func TestPDINVMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { play(newPageTable(t)) })
 	}
+}
+
+// A device that may not read what it is told of takes what it finds later.
+func TestPDINVUnread(t *testing.T) {
+	x := newPageTable(t)
+	x.add(list1, 1, 510, page0|1)
+	x.add(list1, 1, 511, page1|1)
+	x.mem.Clear()
+	x.program(1, list1|0x801)
+	x.invalidate(1, 511)
+	m := rdmatest.Memory(t, 8<<20)
+	for at, v := range map[uint64]uint64{list1 + 8*510: page0 | 1, list1 + 8*511: page1 | 1} {
+		if err := m.Store64(at, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.behind.Store(m)
+	x.at(0, page0)
+	x.at(512, page1)
+	x.saw()
+}
+
+// Walks run beside each other, PFHMC_PDINV and changes of segments; what a
+// driver does in order, nobody complains about.
+func TestWalksBesideChanges(t *testing.T) {
+	x := newPageTable(t)
+	x.add(list2, 2, 0, page2|1)
+	x.program(2, list2|0x801)
+	x.program(0, page0+1<<20|0x803)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for k := range uint32(3) {
+		wg.Go(func() {
+			var dst [64]uint64
+			for i := k * 100; ; i = (i + 37) % 512 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := x.cache.PBLEs(1024+i, dst[:]); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := x.cache.Resolve(hmc.QP, i%16); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for n := range 300 {
+		page := uint64(page0)
+		if n%2 == 1 {
+			page = page1
+		}
+		x.add(list1, 1, 510, page|1)
+		x.program(1, list1|0x801)
+		x.at(0, page)
+		x.add(list1, 1, 510, 0)
+		x.program(1, 0x800)
+		x.add(list1, 1, 511, page|1)
+		x.program(1, list1|0x801)
+		x.at(512, page)
+		x.add(list1, 1, 511, 0)
+		x.program(1, 0x800)
+	}
+	close(stop)
+	wg.Wait()
+	x.saw()
 }
 
 // What is kept goes on being used until PFHMC_PDINV, also if it is gone.
