@@ -77,7 +77,7 @@ func (t *Writer) Sink(device string) func(event any) {
 
 func (t *Writer) run() {
 	defer close(t.done)
-	out := bufio.NewWriterSize(t.w, 1<<16)
+	out := bufio.NewWriterSize(&patient{w: t.w, end: t.end}, 1<<16)
 	if err := t.writeAll(out); err != nil {
 		t.failed(fmt.Errorf("events: %w", err))
 		for { // nobody waits for these
@@ -138,16 +138,53 @@ func (t *Writer) Close() error {
 	if t.w == nil {
 		return nil
 	}
-	if d, ok := t.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = d.SetWriteDeadline(time.Now().Add(writerPatience)) // a regular file has none, and needs none
-	}
 	t.close()
-	timer := time.NewTimer(writerPatience)
+	timer := time.NewTimer(2 * writerPatience)
 	defer timer.Stop()
 	select {
 	case <-t.done:
 		return nil
-	case <-timer.C:
-		return errors.Join(errors.New("events: the reader takes no more"), os.ErrDeadlineExceeded)
+	case <-timer.C: // a writer without deadlines
+		return errors.New("events: the reader takes no more")
+	}
+}
+
+// patient writes to w for as long as it takes, but once end is closed no longer
+// than writerPatience without progress. It is for one goroutine, as deadlines of
+// w may be.
+type patient struct {
+	w   io.Writer
+	end <-chan struct{}
+}
+
+// piece is what a pipe with room takes without waiting further (PIPE_BUF).
+const piece = 4096
+
+func (p *patient) Write(b []byte) (written int, err error) {
+	d, ok := p.w.(interface{ SetWriteDeadline(time.Time) error })
+	for written < len(b) {
+		next := b[written:]
+		if ok && d.SetWriteDeadline(time.Now().Add(writerPatience)) == nil {
+			next = next[:min(len(next), piece)]
+		}
+		n, err := p.w.Write(next)
+		written += n
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return written, err
+		case n == 0 && p.ending():
+			return written, fmt.Errorf("the reader takes no more: %w", err)
+		}
+	}
+	return written, nil
+}
+
+func (p *patient) ending() bool {
+	select {
+	case <-p.end:
+		return true
+	default:
+		return false
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -104,3 +105,26 @@ func TestFailedWriter(t *testing.T) {
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// A reader that stands still at the end is given up, by a writer with deadlines.
+func TestReaderStopsForGood(t *testing.T) {
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer pipe.Close()
+	told := make(chan error, 1)
+	w := NewWriter()
+	w.Start(pipe, func(err error) { told <- err })
+	sink := w.Sink("card0")
+	for i := range uint32(writerRoom) { // more than a pipe holds
+		sink(cqp.NotLive{Doorbell: i})
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-told; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
