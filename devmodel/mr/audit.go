@@ -52,7 +52,7 @@ func (t *Table) examine(i uint32, e *Entry, limit uint64) {
 	}
 	s.look(true, i)
 	if s.spans != nil {
-		t.watch.add(i, e, s.spans)
+		t.watched(i, e, s.spans)
 	}
 	s.report()
 	// The entry may be gone already; then nobody looks at this.

@@ -15,6 +15,7 @@ import (
 type claims struct {
 	chunks map[uint32]*claimChunk
 	ranges map[uint32][]claim // by slot of a region, or number of a queue
+	runs   int                // in ranges
 
 	queues map[Queue]uint32 // their numbers, all above those of slots
 	last   uint32
@@ -52,8 +53,9 @@ const (
 	claimUnit  = 8 // PBLEs
 	chunkUnits = 512
 	// maxClaims bounds what is remembered of one region: the root and all
-	// leaves of 512 pages.
+	// leaves of 512 pages. maxRuns bounds all; what is more is not looked at.
 	maxClaims = 1 + maxAudit/leafEntries
+	maxRuns   = 1 << 18
 )
 
 // claimChunk has the number that has claimed each unit; 0: none.
@@ -141,7 +143,7 @@ func (t *Table) sharing(o uint32) *PBLEShared {
 // take makes a run number i's. If another owner has part of it, that one's
 // number and the first PBLE of it come back.
 func (c *claims) take(i uint32, r claim) (other, index uint32) {
-	if slices.Contains(c.ranges[i], r) {
+	if c.runs == maxRuns || slices.Contains(c.ranges[i], r) {
 		return 0, 0
 	}
 	c.each(r, true, func(x *uint32) {
@@ -153,6 +155,7 @@ func (c *claims) take(i uint32, r claim) (other, index uint32) {
 		*x = i
 	})
 	c.ranges[i] = append(c.ranges[i], r)
+	c.runs++
 	return other, index
 }
 
@@ -195,5 +198,6 @@ func (c *claims) end(i uint32) {
 			}
 		})
 	}
+	c.runs -= len(c.ranges[i])
 	delete(c.ranges, i)
 }

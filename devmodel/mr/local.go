@@ -163,11 +163,11 @@ func (t *Table) bind(s Subject, b *Binding, by Origin) (bool, Code) {
 	}
 	n := &Entry{State: Allocated, Kind: e.Kind, By: by, Region: Region{Index: e.Index, Key: uint8(b.Window), PD: e.PD, PageShift: e.PageShift}}
 	if b.Length > 0 {
-		parent, code := t.parent(s, b)
+		at, parent, code := t.parent(s, b)
 		if code != 0 {
 			return false, code
 		}
-		n.State, n.Parent, n.parent = Valid, parent.STag(), parent
+		n.State, n.Parent, n.parent, n.parentAt = Valid, parent.STag(), parent, at
 		n.Start, n.Length, n.VABased, n.Rights, n.Remote, n.PageShift = b.Start, b.Length, b.VABased, b.Rights, true, parent.PageShift
 		if e.Kind == Window2 {
 			n.QP = s.QP
@@ -179,7 +179,7 @@ func (t *Table) bind(s Subject, b *Binding, by Origin) (bool, Code) {
 		return false, BindValid // somebody else was faster
 	}
 	if p := n.parent; p != nil {
-		if now := t.slots[t.slot(p.Index)].entry.Load(); now == nil || now.State != Valid || now.STag() != p.STag() {
+		if now := t.slots[n.parentAt].entry.Load(); now == nil || now.State != Valid || now.STag() != p.STag() {
 			return false, BindParent
 		}
 	}
@@ -189,24 +189,24 @@ func (t *Table) bind(s Subject, b *Binding, by Origin) (bool, Code) {
 
 // parent is the region that a window is to be bound to. The rights it has to
 // have are those of a local access (IBTA, "Bind Memory Window").
-func (t *Table) parent(s Subject, b *Binding) (*Entry, Code) {
-	_, p := t.load(b.Parent >> 8)
+func (t *Table) parent(s Subject, b *Binding) (at uint32, p *Entry, code Code) {
+	at, p = t.load(b.Parent >> 8)
 	switch {
 	case p == nil || b.Parent == 0 || p.Index != b.Parent>>8:
-		return nil, BindParent
+		return at, nil, BindParent
 	case p.Kind.Window():
-		return nil, BindToWindow
+		return at, nil, BindToWindow
 	case p.State != Valid || p.Key != uint8(b.Parent):
-		return nil, BindParent
+		return at, nil, BindParent
 	case p.PD != s.PD:
-		return nil, BadPD
+		return at, nil, BadPD
 	case !p.VABased:
-		return nil, BindZeroBased
+		return at, nil, BindZeroBased
 	case p.Rights&BindWindow == 0, b.Rights&^(RemoteRead|RemoteWrite) != 0,
 		b.Rights&RemoteRead != 0 && p.Rights&LocalRead == 0, b.Rights&RemoteWrite != 0 && p.Rights&LocalWrite == 0:
-		return nil, BindRights
+		return at, nil, BindRights
 	case p.bounds(b.Start, b.Length) != 0:
-		return nil, BindBounds
+		return at, nil, BindBounds
 	}
-	return p, 0
+	return at, p, 0
 }

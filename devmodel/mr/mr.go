@@ -202,8 +202,9 @@ type Entry struct {
 	// table it is 0.
 	Windows uint32
 
-	parent *Entry // Parent's; it stays as it is while the window is bound
-	audit  *audit // of a VALID region, if somebody listens
+	parent   *Entry // Parent's; it stays as it is while the window is bound
+	parentAt uint32 // its slot
+	audit    *audit // of a VALID region, if somebody listens
 }
 
 // Errors of table operations. The first two are the driver's parameters,
@@ -288,8 +289,8 @@ func (t *Table) put(i uint32, e *Entry) {
 			continue
 		}
 		t.count.Add(x.n)
-		if p := x.e.parent; p != nil {
-			t.slots[t.slot(p.Index)].windows += uint32(x.n)
+		if x.e.parent != nil {
+			t.slots[x.e.parentAt].windows += uint32(x.n)
 		}
 		if x.e.QP != 0 {
 			t.owned.Add(x.n)

@@ -42,7 +42,9 @@ const (
 	smallShift = 16
 	largeShift = 26
 	smallSpan  = 16 << smallShift
-	maxBlocks  = 4096 // of one span: 256 GiB; what is longer is not watched
+	maxBlocks  = 512 // of one span: 32 GiB; what is longer is not watched
+	// maxWatched bounds the blocks of all regions; what is more is not watched.
+	maxWatched = 1 << 20
 	unmapUnit  = 4096 // memory is mapped and unmapped by pages
 )
 
@@ -57,6 +59,7 @@ type watch struct {
 	spans  map[uint32][]span // by slot
 	stags  map[uint32]uint32
 	origin map[uint32]Origin
+	blocks int // in the lists of small and large
 }
 
 // WatchUnmaps makes Unmapping tell of regions, those there are and those to
@@ -73,7 +76,7 @@ func (t *Table) WatchUnmaps() {
 		}
 		s := sight{table: t, entry: e, left: maxAudit, spans: &spans{}}
 		s.look(false, 0)
-		t.watch.add(uint32(i), e, s.spans)
+		t.watched(uint32(i), e, s.spans)
 	}
 }
 
@@ -91,8 +94,8 @@ func (t *Table) Unmapping(iova, size uint64) {
 	}
 }
 
-// blocks of a span, and which map has them.
-func (w *watch) blocks(s span) (m map[uint64][]uint32, first, last uint64) {
+// place is the blocks of a span, and which map has them.
+func (w *watch) place(s span) (m map[uint64][]uint32, first, last uint64) {
 	shift, m := uint(smallShift), w.small
 	if s.to-s.from > smallSpan {
 		shift, m = largeShift, w.large
@@ -100,19 +103,27 @@ func (w *watch) blocks(s span) (m map[uint64][]uint32, first, last uint64) {
 	return m, s.from >> shift, (s.to - 1) >> shift
 }
 
-func (w *watch) add(i uint32, e *Entry, s *spans) {
+// watched notes where the memory of e, in slot i, lies, unless that has ended
+// meanwhile.
+func (t *Table) watched(i uint32, e *Entry, s *spans) {
+	w := &t.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if now := t.slots[i].entry.Load(); now == nil || now.STag() != e.STag() || now.State != Valid {
+		return
+	}
 	w.drop(i)
 	if w.spans == nil {
 		w.small, w.large = map[uint64][]uint32{}, map[uint64][]uint32{}
 		w.spans, w.stags, w.origin = map[uint32][]span{}, map[uint32]uint32{}, map[uint32]Origin{}
 	}
 	for _, x := range s.list {
-		m, first, last := w.blocks(x)
-		if last-first >= maxBlocks {
+		m, first, last := w.place(x)
+		n := last - first + 1
+		if n > maxBlocks || w.blocks+int(n) > maxWatched {
 			continue
 		}
+		w.blocks += int(n)
 		for b := first; b <= last; b++ {
 			m[b] = append(m[b], i)
 		}
@@ -134,7 +145,8 @@ func (w *watch) remove(i uint32, e *Entry) {
 // drop forgets slot i. The caller holds mu.
 func (w *watch) drop(i uint32) {
 	for _, x := range w.spans[i] {
-		m, first, last := w.blocks(x)
+		m, first, last := w.place(x)
+		w.blocks -= int(last - first + 1)
 		for b := first; b <= last; b++ {
 			list := m[b]
 			for k, o := range list {
@@ -161,7 +173,7 @@ func (w *watch) forget() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.small, w.large, w.spans, w.stags, w.origin = nil, nil, nil, nil, nil
+	w.small, w.large, w.spans, w.stags, w.origin, w.blocks = nil, nil, nil, nil, nil, 0
 }
 
 // hit finds the regions that lose memory, and forgets them.
