@@ -4,6 +4,7 @@ package minidriver
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 )
@@ -42,6 +43,29 @@ func FuzzControl(f *testing.F) {
 	f.Add(wqe(IRDMA_CQP_OP_UPDATE_PE_SDS, WQE{0: sdCmdWrite | sdCmdPE | 3, 1: sdPageCount | sdValid, 2: scratch, 3: 8}))
 	f.Add(wqe(IRDMA_CQP_OP_COMMIT_FPM_VAL, WQE{3: 208, 4: scratch}))
 	f.Add(wqe(IRDMA_CQP_OP_DESTROY_CQ, WQE{}))
+	// An STag of each kind, made and ended, twice.
+	for _, kind := range []uint64{stagMR, 0, stagWindowType1} {
+		alloc := wqe(IRDMA_CQP_OP_ALLOC_STAG, WQE{1: 1<<stagPDBit | 0x4000, 2: 9 << stagIndexBit, 3: kind})
+		gone := wqe(IRDMA_CQP_OP_DEALLOC_STAG, WQE{1: 1 << stagPDBit, 2: 9 << stagIndexBit, 3: kind & stagMR})
+		f.Add(slices.Concat(alloc, alloc, gone, gone))
+	}
+	region := WQE{0: 0x1234_5000, 1: 1<<stagPDBit | 0x9000, 2: 9<<stagIndexBit | 7, 3: stagMR | stagVABased | 1<<stagLPBLSizeBit | 31<<stagRightsBit, 6: 100}
+	shared := region
+	shared[2] = 10<<stagIndexBit | 9<<shareParentBit
+	f.Add(slices.Concat(wqe(IRDMA_CQP_OP_REG_MR, region), wqe(IRDMA_CQP_OP_QUERY_STAG, WQE{2: 9 << stagIndexBit}),
+		wqe(IRDMA_CQP_OP_REG_SMR, shared), wqe(IRDMA_CQP_OP_DEALLOC_STAG, WQE{1: 1 << stagPDBit, 2: 9 << stagIndexBit, 3: stagMR})))
+	region[3] |= 3 << stagLPBLSizeBit
+	f.Add(wqe(IRDMA_CQP_OP_REG_MR, region))
+	f.Add(slices.Concat(wqe(IRDMA_CQP_OP_UPLOAD_CONTEXT, WQE{2: scratch, 3: 1 | qpTypeUD<<qpTypeBit | uploadFreeze}),
+		wqe(IRDMA_CQP_OP_RESUME_QP, WQE{2: 1, 3: 1}), wqe(IRDMA_CQP_OP_SUSPEND_QP, WQE{3: 1})))
+	f.Add(slices.Concat(wqe(IRDMA_CQP_OP_MANAGE_APBVT, WQE{2: 4420, 3: portAdd}), wqe(IRDMA_CQP_OP_MANAGE_APBVT, WQE{2: 4420})))
+	hash := WQE{1: 5 | 1<<quadQPBit, 3: quadTCPEstablished<<quadTypeBit | quadAdd<<quadOpBit | quadIPv4}
+	f.Add(slices.Concat(wqe(IRDMA_CQP_OP_MANAGE_QUAD_HASH_TABLE_ENTRY, hash), wqe(IRDMA_CQP_OP_MANAGE_QUAD_HASH_TABLE_ENTRY, hash)))
+	f.Add(slices.Concat(wqe(IRDMA_CQP_OP_MANAGE_PUSH_PAGES, WQE{2: 1, 3: noPushPage}), wqe(IRDMA_CQP_OP_MANAGE_PUSH_PAGES, WQE{2: 1, 3: pushFree})))
+	f.Add(slices.Concat(wqe(IRDMA_CQP_OP_MANAGE_STATS, WQE{3: statsAlloc}), wqe(IRDMA_CQP_OP_GATHER_STATS, WQE{3: 1 << 61, 4: scratch}),
+		wqe(IRDMA_CQP_OP_UP_MAP, WQE{0: 0x0706050403020100})))
+	f.Add(wqe(IRDMA_CQP_OP_CREATE_MCAST_GRP, WQE{3: 3 | groupIPv4, 4: scratch}))
+	f.Add(wqe(IRDMA_CQP_OP_CREATE_ADDR_HANDLE, WQE{3: 5 | ahIPv4}))
 	f.Add([]byte{2, 0x80, 0xa0, 0x50, 0, 0, 0, 0, 0})
 
 	ctx, socket := serveForFuzz(f)

@@ -91,6 +91,12 @@ func seedWQEs(f *testing.F) {
 			f.Add(append([]byte{0, 1}, le64(someAddress, length|key, someAddress, header(op, 0))...))
 		}
 	}
+	for _, more := range []uint64{0, 1 << sqLPBLSizeBit, 3 << sqLPBLSizeBit, sqVABased | 31<<sqRightsBit, sqVABased | sqWindowType1 | 12<<sqRightsBit} {
+		for _, op := range []uint64{IRDMA_OP_TYPE_FAST_REG_NSMR, IRDMA_OP_TYPE_BIND_MW, IRDMA_OP_TYPE_INV_STAG} {
+			// The STag is registered, as a region; the page, if one is named, its first.
+			f.Add(append([]byte{0x40, 1}, le64(someAddress, key|key<<sqParentBit, 300, header(op, more))...))
+		}
+	}
 	f.Add([]byte{3, 0, 0, 1, 3, 1, 0, 200, 3, 2, 0xff, 0x7f, 0x83, 2, 1, 1, 5, 0})
 	f.Add(append([]byte{0, 2}, le64(someAddress, length|key, someAddress, header(0, 15<<sqAddFragBit), 0, 0, 0, 0)...))
 	f.Add(append([]byte{0, 1}, le64(1, 2, someAddress, header(0, 0xff<<sqInlineLenBit|sqInlineData))...))

@@ -183,7 +183,8 @@ type pbleRun struct {
 // levels if the pool is too fragmented for one, and the list long enough
 // (pble.c:irdma_get_pble, get_lvl1_lvl2_pble).
 func (r *IRDMA) newPageList(pages []uint64) (*pageList, error) {
-	for grown := false; ; grown = true {
+	const perChunk = 18 // bits of what a chunk holds at most
+	for chunks := len(pages)>>perChunk + 1; ; chunks-- {
 		if index, ok := r.takePBLEs(len(pages)); ok {
 			l := &pageList{1, index, []pbleRun{{index, len(pages)}}}
 			r.fill(l.runs, pages)
@@ -194,7 +195,7 @@ func (r *IRDMA) newPageList(pages []uint64) (*pageList, error) {
 				return l, nil
 			}
 		}
-		if grown {
+		if chunks == 0 {
 			return nil, fmt.Errorf("no list of %d PBLEs", len(pages))
 		}
 		if err := r.growPBLEs(); err != nil {
