@@ -30,6 +30,8 @@ var explainers = map[string]func(d *devmodel.Device, r Request) (string, any, er
 	"arp":   explainARP,
 	"mcast": explainMulticast,
 	"ws":    explainNodes,
+
+	"tables": explainTables,
 }
 
 // index parses an optional object number.

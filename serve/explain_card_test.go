@@ -253,6 +253,14 @@ func TestExplainQueues(t *testing.T) {
 	must(t, err)
 	var arps []serve.ARP
 	c.has(c.ask(&arps, "arp", "7"), "7 02:03:04:05:06:07 false")
+	var tables serve.Tables
+	c.has(c.ask(&tables, "tables"), "accepted ports none", "push pages none", "statistics instances none")
+	instance, err := c.r.AllocStats()
+	must(t, err)
+	c.has(c.ask(&tables, "tables"), fmt.Sprintf("statistics instances %d", instance))
+	if len(tables.Instances) != 1 || uint32(tables.Instances[0]) != instance {
+		t.Errorf("%+v", tables)
+	}
 	for _, what := range []string{"ah", "mcast", "regs", "mr"} {
 		var any []any
 		c.ask(&any, what)

@@ -250,3 +250,64 @@ func explainNodes(d *devmodel.Device, r Request) (string, any, error) {
 	}
 	return table([]string{"NODE", "PARENT", "VSI", "TC", "WEIGHT", "LEAF", "ENABLED", "HANDLE", "QPS"}, rows), data, nil
 }
+
+// Tables are the small ones: of ports and connections, which iWARP has, of push
+// pages and statistics.
+type Tables struct {
+	Ports      []uint16       `json:"ports"` // MANAGE_APBVT
+	QuadHashes []QuadHash     `json:"quad_hashes"`
+	PushPages  []uint32       `json:"push_pages"`
+	Instances  []uint8        `json:"statistics_instances"`
+	UPMap      UserPriorities `json:"user_priorities"`
+}
+
+// QuadHash is an entry of the quad hash table in data form.
+type QuadHash struct {
+	Type       uint8  `json:"type"` // type.h:enum irdma_quad_entry_type
+	QP         uint32 `json:"qp"`
+	Dest       string `json:"dest"`
+	DestPort   uint16 `json:"dest_port"`
+	Source     string `json:"source"`
+	SourcePort uint16 `json:"source_port"`
+	VLAN       int    `json:"vlan"` // -1: none
+	MAC        string `json:"mac"`
+	QSHandle   uint16 `json:"qs_handle"`
+}
+
+// UserPriorities are what UP_MAP said.
+type UserPriorities struct {
+	Map         [8]uint8 `json:"map"`
+	VLAN        bool     `json:"vlan"`
+	CNP         uint8    `json:"cnp"`
+	CNPOverride bool     `json:"cnp_override"`
+}
+
+func explainTables(d *devmodel.Device, _ Request) (string, any, error) {
+	e := d.RDMA()
+	data := Tables{Ports: e.Ports, QuadHashes: []QuadHash{}, PushPages: e.PushPages, Instances: e.Instances,
+		UPMap: UserPriorities{e.UPMap.Map, e.UPMap.VLAN, e.UPMap.CNP, e.UPMap.CNPOverride}}
+	rows := [][]string{}
+	for _, q := range e.QuadHash {
+		h := QuadHash{q.Type, q.QP, ipText(q.Dest, q.IPv4), q.DestPort, ipText(q.Source, q.IPv4), q.SourcePort, q.VLAN, macText(q.MAC), q.QSHandle}
+		data.QuadHashes = append(data.QuadHashes, h)
+		rows = append(rows, []string{fmt.Sprint(h.QP), fmt.Sprint(h.Type), h.Dest, fmt.Sprint(h.DestPort), h.Source, fmt.Sprint(h.SourcePort)})
+	}
+	t := &details{}
+	t.add("accepted ports", "%s", spans(wide(e.Ports)))
+	t.add("push pages", "%s", spans(e.PushPages))
+	t.add("statistics instances", "%s", spans(wide(e.Instances)))
+	t.add("user priorities", "%v, %s", data.UPMap.Map, names("USEVLAN", data.UPMap.VLAN, "USEOVERRIDE", data.UPMap.CNPOverride))
+	text := t.String()
+	if len(rows) > 0 {
+		text += "\n" + table([]string{"QP", "TYPE", "DEST", "PORT", "SOURCE", "PORT"}, rows)
+	}
+	return text, data, nil
+}
+
+func wide[T uint8 | uint16](n []T) []uint32 {
+	out := make([]uint32, len(n))
+	for i, v := range n {
+		out[i] = uint32(v)
+	}
+	return out
+}

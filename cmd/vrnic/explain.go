@@ -58,6 +58,7 @@ func newExplain() *cobra.Command {
 		{"arp [INDEX]", "the ARP table, and who sends by its entries", 1},
 		{"mcast [INDEX]", "multicast groups and their members", 1},
 		{"ws [NODE]", "the work scheduler's nodes, and the queue pairs on its leaves", 1},
+		{"tables", "the small ones: accepted ports, quad hashes, push pages, statistics instances, user priorities", 0},
 		{"findings", "what the driver did wrong so far", 0},
 	} {
 		sub := &cobra.Command{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vrnic/vrnic/devmodel/cqp"
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
 // decoded decodes text as format.
@@ -276,6 +277,26 @@ func TestSendWQEs(t *testing.T) {
 	r = decoded(t, "rwqe", "1000 8000001000000100 0 8000008000000000 2000 8000002000000101 0 8000000000000000")
 	if len(r) != 1 || !slices.Contains(r[0].Notes, "room for 48 bytes") {
 		t.Errorf("receive: %+v", r)
+	}
+}
+
+// A failed access as the device leaves it to the driver.
+func TestRegister(t *testing.T) {
+	row := reg.Row{Name: "PFHMC_ERRORINFO", Offset: 0x520400, Inferred: true, Source: "icrdma_hw.h", Fields: []reg.Field{{Name: "HMC_ERROR_TYPE", Hi: 11, Lo: 8},
+		{Name: "HMC_OBJECT_TYPE", Hi: 20, Lo: 16}, {Name: "ERROR_DETECTED", Hi: 31, Lo: 31}}}
+	r := Register(&row, row.Name, 1<<31|uint32(hmc.PBLE)<<16|uint32(hmc.FaultPD)<<8|1<<5)
+	if got := field(t, &r, "HMC_OBJECT_TYPE").Text; got != "14 PBLE" {
+		t.Errorf("object %s", got)
+	}
+	if got := field(t, &r, "HMC_ERROR_TYPE").Text; got != "3 page descriptor not valid" {
+		t.Errorf("error %s", got)
+	}
+	if r.Words[0].Reserved != 1<<5 || !strings.Contains(r.Text(), "inferred") || !strings.Contains(r.Text(), "\n0x800e0320\n") {
+		t.Error(r.Text())
+	}
+	row.Name = "PFINT_OICR"
+	if r := Register(&row, row.Name, 1<<26|1<<28); len(r.Notes) != 3 || !strings.HasPrefix(r.Notes[0], "HMC_ERR:") || !strings.HasPrefix(r.Notes[1], "PE_CRITERR:") {
+		t.Errorf("%q", r.Notes)
 	}
 }
 

@@ -6,18 +6,27 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
 // registerKinds tell values of registers' fields that have names.
 var registerKinds = map[string]Kind{
-	"PFHMC_ERRORINFO.HMC_OBJECT_TYPE": enum("QP", "CQ", "SRQ", "HTE", "ARP", "APBVT", "MR", "XF", "XFFL", "Q1", "Q1FL", "TIMER", "FSIMC", "FSIAV", "PBLE", "RRF", "RRFFL", "HDR", "MD", "OOISC", "OOISCFFL"),
-	"PFHMC_ERRORINFO.HMC_ERROR_TYPE":  enum("none", "object index beyond the committed count", "segment descriptor not valid", "page descriptor not valid", "page descriptor unreadable"),
+	"PFHMC_ERRORINFO.HMC_OBJECT_TYPE": {"object type", func(v uint64) string { return fmt.Sprintf("%d %v", v, hmc.Object(v)) }},
+	"PFHMC_ERRORINFO.HMC_ERROR_TYPE":  {"step of a walk", func(v uint64) string { return walkStep(v) }},
 	"GLGEN_RSTAT.DEVSTATE":            enum("active", "a reset was announced", "in reset"),
 	"GLGEN_RSTAT.RESET_TYPE":          enum("power-on", "CORER", "GLOBR", "EMPR"),
 	"GLINT_CEQCTL.ITR_INDX":           enum("ITR 0", "ITR 1", "ITR 2", "no throttling"),
 	"PFINT_AEQCTL.ITR_INDX":           enum("ITR 0", "ITR 1", "ITR 2", "no throttling"),
 	"GLPCI_LBARCTRL.PE_DB_SIZE":       enum("", "4 MiB", "8 MiB"),
+}
+
+// walkStep names the step at which a walk failed, in this model's own numbers.
+func walkStep(v uint64) string {
+	if v > uint64(hmc.FaultRead) {
+		return fmt.Sprintf("%d (has no name)", v)
+	}
+	return fmt.Sprintf("%d %v", v, hmc.Fault(v))
 }
 
 // causes is what drivers do about bits of PFINT_OICR
