@@ -112,9 +112,10 @@ func wantCases(t *testing.T, cases []string, want map[string]int) {
 
 func someRegions(t *testing.T, e *env) {
 	s := programs(t, e, "1G", "-k", "debian-13", "--append", "hugepagesz=2M hugepages=12")
-	cases := s.runRegions("small-sizes", "huge-2M", "some-access", "odp", "rereg", "dmabuf")
+	cases := s.runRegions("small-sizes", "huge-2M", "some-access", "odp", "rereg", "dmabuf", "windows", "invalidate")
 	wantCases(t, cases, map[string]int{
-		"pages": 11, "huge-2M": 6, "access 0x[0-7] ": 8, "odp": 2, "rereg-": 3, "dmabuf length": 3,
+		"pages": 11, "huge-2M": 6, "access 0x[0-7] ": 8, "odp": 2, "rereg-": 3, "dmabuf length": 3, "window-1": 4,
+		"local-invalidate": 1, "send-with-invalidate": 1,
 	})
 	s.end()
 	s.quiet()

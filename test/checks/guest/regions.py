@@ -2,7 +2,11 @@
 
 """Registers memory of every kind and uses it through the card.
 
-    regions.py [GROUP…]    sizes huge access odp rereg dmabuf windows invalidate
+    regions.py [GROUP…] [few-pbles]
+
+Groups are sizes, huge, access, odp, rereg, dmabuf, windows and invalidate; of
+sizes and access there are smaller ones (see GROUPS). With few-pbles regions of
+more than 512 MiB may be refused for want of page buffer list entries.
 
 A line on stdout for each case, and at the end their number. The first thing
 that is not as it must be ends the program with a status that is not 0.
@@ -139,7 +143,6 @@ def sizes(card, most):
             try:
                 region(card, big, offset, length, name="big")
             except PyverbsRDMAError as err:
-                # With queue pairs there, personality paged-pbles lacks entries.
                 check(err.error_code == errno.ENOMEM and "few-pbles" in sys.argv and length > 512 * MIB, "big", err)
                 case("big", f"length={length} offset={offset} no-entries")
     two_levels(card, big)
