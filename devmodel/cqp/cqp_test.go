@@ -403,11 +403,14 @@ func TestViolationsOfLifetime(t *testing.T) {
 	g.Must(WQE{1: 4096, 2: 5<<8 | 0x11, 3: 0x8803080A00000000, 4: 0x100000}) // REG_MR
 	g.Must(WQE{0: 0x80008000, 1: 0x802, 3: 0x8000001F00000000})
 	g.Must(WQE{3: 0x8003000500000000 + GSICQ})
+	g.Must(WQE{0: 0x525400123456 << 16, 2: ARPIndex << 48, 3: 0x8800001C00000000 + 9})
+	g.Must(WQE{0: 0x80008001, 1: 0x802, 3: 0x8000001F00000000})
 	want := []any{
 		cqp.ARPReplaced{Index: ARPIndex, Old: [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}, New: [6]byte{0x52, 0x54, 0, 0xFF, 0xFF, 0xFF}},
 		cqp.SDInUse{SD: 0, Object: "QP", ID: GSIQP}, cqp.SDInUse{SD: 0, Object: "CQ", ID: 0}, cqp.SDInUse{SD: 0, Object: "CQ", ID: GSICQ},
 		cqp.SDInUse{SD: 0, Object: "STag", ID: 0x511},
 		cqp.CQInUse{CQ: GSICQ, QP: GSIQP},
+		cqp.SDInUse{SD: 1, Object: "AH", ID: 9},
 	}
 	if diff := cmp.Diff(want, g.Findings()); diff != "" {
 		t.Error(diff)

@@ -161,6 +161,12 @@ func (c *CQP) checkUnused(sd uint32) {
 			c.emit(SDInUse{SD: sd, Object: "CQ", ID: id})
 		}
 	}
+	first, end = c.hmc.Within(hmc.FSIAV, sd)
+	for id := first; id < end; id++ {
+		if _, ok := c.tables.ahs[id]; ok {
+			c.emit(SDInUse{SD: sd, Object: "AH", ID: id})
+		}
+	}
 	if stag, ok := c.mrs.Using(sd); ok {
 		c.emit(SDInUse{SD: sd, Object: "STag", ID: stag})
 	}
