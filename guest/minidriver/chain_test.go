@@ -13,7 +13,10 @@ import (
 	devicehmc "github.com/vrnic/vrnic/devmodel/hmc"
 )
 
-var seed = flag.Uint64("seed", 1, "of tests with random shapes and sequences")
+var (
+	long = flag.Bool("long", false, "run tests of memory and of control operations at full length")
+	seed = flag.Uint64("seed", 1, "of tests with random shapes and sequences")
+)
 
 // startAs brings both drivers up on a card of a personality.
 func startAs(t *testing.T, p devicehmc.Personality, k Kernel, o Options, g *Guest) (*machine, *findings) {
@@ -269,7 +272,7 @@ const guestOfChains = 16 << 10
 // flat map of them says.
 func TestChains(t *testing.T) {
 	shapes, accesses := 24, 4
-	if *full {
+	if *long {
 		shapes, accesses = 700, 8
 	}
 	forPersonalities(t, func(t *testing.T, p devicehmc.Personality, o Options) {
@@ -295,7 +298,7 @@ func TestChains(t *testing.T) {
 		}
 		for level := range 3 {
 			for _, size := range []int{Page4K, Page2M, Page1G} {
-				if levels[[2]int{level, size}] == 0 && *full {
+				if levels[[2]int{level, size}] == 0 && *long {
 					t.Errorf("no shape of level %d with pages of %d KiB", level, size>>10)
 				}
 			}

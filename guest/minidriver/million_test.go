@@ -13,7 +13,7 @@ import (
 func TestMillionPages(t *testing.T) {
 	const pages, distinct = 1_000_000, 4096
 	kinds := []Options{pagedOptions(), {}}
-	if !*full {
+	if !*long {
 		kinds = kinds[:1]
 	}
 	for _, o := range kinds {
@@ -45,7 +45,7 @@ func TestMillionPages(t *testing.T) {
 		// All of it, a MiB with each read: both ends of each page are looked at.
 		const perRead = 1 << 20 / pageSize
 		step, got := 1, make([]byte, 1<<20)
-		if !*full {
+		if !*long {
 			step = 101 // a part of it
 		}
 		for n := 0; n < pages; n += step * perRead {

@@ -37,7 +37,7 @@ func TestPoisonOnInvalidation(t *testing.T) {
 	m, _ := startIn(t, newGuestOf(t, 256), Linux61(), Options{})
 	r, rnd := m.r, rand.New(rand.NewPCG(14, 1))
 	times := 4
-	if *full {
+	if *long {
 		times = 40
 	}
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestPoisonOfPageLists(t *testing.T) {
 	m, complaints := startAs(t, pagedPBLEs(t), Linux73(), Options{}, g)
 	r, rnd := m.r, rand.New(rand.NewPCG(14, 2))
 	times := 20
-	if *full {
+	if *long {
 		times = 200
 	}
 	a, b := newPair(t, r, rnd, pairOptions{size: bulkSize})

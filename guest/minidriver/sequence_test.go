@@ -104,7 +104,7 @@ func (g *Guest) at(iova uint64, words int) *Buf {
 // on the engine's shards: what commands end has to wait for them.
 func TestSequences(t *testing.T) {
 	count := 150
-	if *full {
+	if *long {
 		count = 30_000
 	}
 	var seen events

@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/vrnic/vrnic/devmodel/cqp"
@@ -117,6 +119,13 @@ func (d *device) run(ops []Op) []rdmatest.Completion {
 type fault struct {
 	at  int // the operation, of all in this life
 	err error
+}
+
+func (f *fault) String() string {
+	if f == nil {
+		return "not by themselves"
+	}
+	return f.err.Error()
 }
 
 // life is a device from the driver's coming to its going.
@@ -310,13 +319,54 @@ func shrink(t testing.TB, ops []Op) []Op {
 // and has afterwards what the model has: nothing is lost, left over, or ended
 // twice, and nothing is left without what it needs but with a complaint.
 func TestSequences(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(*seed, 6))
+	n := runtime.GOMAXPROCS(0)
+	var kinds tally
+	t.Run("devices", func(t *testing.T) {
+		for k := range n {
+			t.Run(fmt.Sprint(k), func(t *testing.T) {
+				t.Parallel()
+				sequences(t, *count*(k+1)/n-*count*k/n, uint64(k), &kinds)
+			})
+		}
+	})
+	ops := 0
+	for name, k := range kinds.kinds {
+		t.Logf("%-22s %d refused, %d done", name, k[0], k[1])
+		const many = 50_000
+		if ops += k[0] + k[1]; *count >= many && (k[1] == 0 && name != "unknown" || k[0] == 0 && !always(name)) {
+			t.Errorf("%s: never done, or never refused", name)
+		}
+	}
+	t.Logf("-seed %d: %d operations in %d sequences", *seed, ops, *count)
+}
+
+// tally counts operations by name: those refused, those done.
+type tally struct {
+	mu    sync.Mutex
+	kinds map[string][2]int
+}
+
+func (c *tally) add(l *life) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds == nil {
+		c.kinds = map[string][2]int{}
+	}
+	for i, o := range l.done {
+		k := c.kinds[o.Name]
+		k[l.verdicts[i]&1]++
+		c.kinds[o.Name] = k
+	}
+}
+
+// sequences runs so many of them on the k-th device.
+func sequences(t *testing.T, count int, k uint64, kinds *tally) {
+	rnd := rand.New(rand.NewPCG(*seed, k))
 	d := newDevice(t)
-	kinds := map[string][2]int{} // refused, done
-	for n := 0; n < *count; {
+	for n := 0; n < count; {
 		l := newLife(d)
 		g := New(d.world, l.m, rnd)
-		for end := n + perLife; n < end && n < *count; n++ {
+		for end := n + perLife; n < end && n < count; n++ {
 			left := 1 + rnd.IntN(longest)
 			if f := l.sequence(func() (Op, bool) {
 				if left == 0 {
@@ -333,11 +383,7 @@ func TestSequences(t *testing.T) {
 				t.Fatalf("-seed %d, sequence %d: %v\nfewer that fail (%v):\n%s", *seed, n, f.err, replay(t, short), &b)
 			}
 		}
-		for i, o := range l.done {
-			k := kinds[o.Name]
-			k[l.verdicts[i]&1]++
-			kinds[o.Name] = k
-		}
+		kinds.add(l)
 		var err error
 		switch rnd.IntN(4) {
 		case 0:
@@ -352,15 +398,6 @@ func TestSequences(t *testing.T) {
 		}
 		d.Rewind()
 	}
-	ops := 0
-	for name, k := range kinds {
-		t.Logf("%-22s %d refused, %d done", name, k[0], k[1])
-		const many = 100_000
-		if ops += k[0] + k[1]; *count >= many && (k[1] == 0 && name != "unknown" || k[0] == 0 && !always(name)) {
-			t.Errorf("%s: never done, or never refused", name)
-		}
-	}
-	t.Logf("%d operations in %d sequences", ops, *count)
 }
 
 // always tells operations that no device refuses.
