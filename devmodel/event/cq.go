@@ -48,18 +48,18 @@ type CQ struct {
 	consumed  uint64 // as far as the shadow head showed it
 	solicited uint64 // position behind the last entry that a solicited arm wants
 	armed     armed
-	masked    bool // a CEQE is out and not acknowledged, with ENCEQEMASK
-	owed      bool // an event became due while masked
-	unacked   bool
-	stopped   bool // overflowed, or its memory is gone
-	dead      bool // destroyed
+	masked    bool   // a CEQE is out and not acknowledged, with ENCEQEMASK
+	owed      bool   // an event became due while masked
+	unacked   uint32 // CEQEs out and not acknowledged; with ENCEQEMASK at most one
+	stopped   bool   // overflowed, or its memory is gone
+	dead      bool   // destroyed
 
 	// After a resize the shadow head speaks of the old buffer until software
 	// has counted it in SW_CQ_SELECT, and stays what it was until the first
 	// entry of the new one is consumed.
-	resizes  uint32
-	newHead  headState
-	lastHead uint32 // of the old buffer
+	resizes uint32
+	newHead headState
+	stale   uint32 // where it stays: behind the old buffer's last entry
 }
 
 // headState tells how far a resize has got.
@@ -68,7 +68,7 @@ type headState uint8
 const (
 	headValid    headState = iota // the head is one of this buffer
 	headDraining                  // software still drains the old buffer
-	headWaiting                   // drained; the head is still the old one
+	headUnmoved                   // drained; the head is where it was left, or came to the same place
 )
 
 // Fields of the shadow area's words at 0 and 32 (defs.h:IRDMA_CQ_DBSA_*).
@@ -119,6 +119,9 @@ func (q *Queues) ResizeCQ(id uint32, buf hmc.Buffer, size uint32) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.produced > 0 || c.newHead == headValid { // else software finds nothing there and leaves the head
+		c.stale = c.ring.next
+	}
 	c.ring, c.cfg.Buf, c.cfg.Size = r, buf, size
 	c.produced, c.consumed, c.solicited = 0, 0, 0
 	c.resizes, c.newHead = (c.resizes+1)&shadowSelectMask, headDraining
@@ -166,41 +169,56 @@ func (c *CQ) refresh() {
 		return
 	}
 	head := uint32(word & shadowHeadMask)
-	if !c.trusted(head) {
+	if c.newHead == headDraining {
+		sel, err := c.q.mem.Load64(c.cfg.Shadow + shadowArmAt)
+		if err != nil || uint32(sel&shadowSelectMask) != c.resizes {
+			return
+		}
+		// Read again: what was read before may be the old buffer's.
+		if word, err = c.q.mem.Load64(c.cfg.Shadow); err != nil {
+			return
+		}
+		head, c.newHead = uint32(word&shadowHeadMask), headUnmoved
+	}
+	if c.newHead == headUnmoved && head == c.stale {
 		return
 	}
-	size, unread := c.cfg.Size, c.produced-c.consumed
-	last := uint32(c.consumed % uint64(size))
-	if head == last {
+	// Consumed are at most all entries, and unread at most a bufferful.
+	size := uint64(c.cfg.Size)
+	unread := (c.produced%size + size - uint64(head)%size) % size
+	if uint64(head) >= size || unread > c.produced || c.newHead == headValid && c.moved(head) > c.produced-c.consumed {
+		c.q.emit(BadShadowHead{CQ: c.cfg.ID, Head: head, Last: uint32(c.consumed % size), Unread: c.produced - c.consumed})
 		return
 	}
-	n := uint64((head + size - last) % size)
-	if head >= size || n > unread {
-		c.q.emit(BadShadowHead{CQ: c.cfg.ID, Head: head, Last: last, Unread: unread})
-		return
+	if c.newHead == headValid {
+		c.consumed += c.moved(head)
+	} else {
+		c.newHead, c.consumed = headValid, c.produced-unread
 	}
-	c.consumed += n
 }
 
-// trusted tells whether a shadow head is one of the present buffer. Until the
-// head moves for the first time after SW_CQ_SELECT it counts for nothing:
-// which of the two buffers it belongs to cannot be seen, and to take too few
-// entries for consumed does no harm.
-func (c *CQ) trusted(head uint32) bool {
-	switch c.newHead {
-	case headDraining:
-		sel, err := c.q.mem.Load64(c.cfg.Shadow + shadowArmAt)
-		if err == nil && uint32(sel&shadowSelectMask) == c.resizes {
-			c.newHead, c.lastHead = headWaiting, head
-		}
-		return false
-	case headWaiting:
-		if head == c.lastHead {
-			return false
-		}
-		c.newHead = headValid
+// moved is how far the head has come since the last time.
+func (c *CQ) moved(head uint32) uint64 {
+	size := uint64(c.cfg.Size)
+	return (uint64(head) + size - c.consumed%size) % size
+}
+
+// taken is how many entries software has consumed, as far as can be told. As
+// long as the head is where it was left before a resize, it may have come there
+// anew: a program that consumes is not to be stopped for one that does not, and
+// then it would have overflowed the CQ anyway.
+func (c *CQ) taken() uint64 {
+	if c.newHead != headUnmoved {
+		return c.consumed
 	}
-	return true
+	again := uint64(c.stale)
+	if again == 0 {
+		again = uint64(c.cfg.Size)
+	}
+	if again > uint64(c.cfg.Size) || again > c.produced {
+		return 0
+	}
+	return again
 }
 
 // Post writes one completion and, if the CQ is armed for it, the event. It
@@ -274,7 +292,7 @@ func (c *CQ) full(need uint32) bool {
 	if c.produced-c.consumed+uint64(need) > size/2 {
 		c.refresh()
 	}
-	return c.produced-c.consumed+uint64(need) > size
+	return c.produced-c.taken()+uint64(need) > size
 }
 
 // unwritable stops the CQ: of an extended entry one half may be in memory,
@@ -315,7 +333,7 @@ func (q *Queues) arm(id uint32, register string) {
 		c.armed = max(c.armed, armSolicited)
 	}
 	c.refresh()
-	if c.armed == armAny && c.produced > c.consumed || c.armed == armSolicited && c.solicited > c.consumed {
+	if taken := c.taken(); c.armed == armAny && c.produced > taken || c.armed == armSolicited && c.solicited > taken {
 		c.fire()
 	}
 }
@@ -337,7 +355,8 @@ func (c *CQ) fire() {
 // announce writes the CEQE.
 func (c *CQ) announce() {
 	if c.q.writeCEQE(c.cfg.CEQ, c.cfg.Context) {
-		c.masked, c.unacked = c.cfg.CEQMask, true
+		c.masked = c.cfg.CEQMask
+		c.unacked++
 	}
 }
 
@@ -353,10 +372,12 @@ func (q *Queues) ack(id uint32) {
 	if c.dead {
 		return
 	}
-	if !c.unacked {
+	if c.unacked == 0 {
 		q.emit(SpuriousAck{CQ: id})
+	} else {
+		c.unacked--
 	}
-	c.masked, c.unacked = false, false
+	c.masked = false
 	if c.owed {
 		c.owed = false
 		c.announce()

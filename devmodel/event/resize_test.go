@@ -5,6 +5,7 @@ package event_test
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vrnic/vrnic/devmodel/event"
@@ -31,12 +32,13 @@ func TestResizeUnderLoad(t *testing.T) {
 		credit <- struct{}{}
 	}
 	var all sync.WaitGroup
+	var stopped atomic.Bool
 	for p := range producers {
 		all.Go(func() {
 			for i := range each {
 				<-credit
 				if !q.CQ(5).Post(event.Entry{Context: uint64(p), Length: uint32(i)}) {
-					t.Error("CQ has stopped")
+					stopped.Store(true)
 					return
 				}
 			}
@@ -72,6 +74,9 @@ func TestResizeUnderLoad(t *testing.T) {
 		return true
 	}
 	for got < producers*each {
+		if stopped.Load() {
+			t.Fatalf("the CQ has stopped after %d entries and %d resizes", got, done)
+		}
 		for range 3 {
 			poll()
 		}
@@ -122,5 +127,65 @@ func TestResizeKeepsArmAndMask(t *testing.T) {
 	b.ack(5)
 	if len(b.ceqs) != 2 {
 		t.Errorf("one event too many: %v", b.ceqs)
+	}
+}
+
+// Software may come, in the new buffer, to the very index at which it left the
+// old one, without the device having looked in between. That is no overflow,
+// and no reason to fire over and over.
+func TestHeadComesBackAfterAResize(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		before       int    // entries in the old buffer, of 8
+		size         uint32 // of the new one
+		after        int    // entries posted there and consumed before the device looks
+		more         int    // that then fit
+		fires        int    // of an arm with nothing unread
+		head, unread int    // a head that shows how far software really is, and what is unread then
+	}{
+		{"a little way", 3, 5, 3, 5, 0, 0, 3},
+		{"once around", 0, 4, 4, 4, 0, 2, 2},
+		{"once around an old one that was full", 8, 4, 4, 4, 0, 2, 2},
+		{"beyond the new one", 7, 4, 0, 4, 0, 2, 2},
+	} {
+		b := newBench(t)
+		b.withCQ(8)
+		b.ok(b.q.CreateAEQ(hmc.Buffer{Base: aeqRing}, 4))
+		for range c.before {
+			b.complete(5, false)
+		}
+		b.ok(b.q.ResizeCQ(5, hmc.Buffer{Base: newRing}, c.size))
+		for range c.after {
+			b.complete(5, false)
+		}
+		b.store(shadow, uint64(c.before%8)) // drained, and retired
+		b.store(shadow+32, 1)
+		if c.after > 0 && c.after%int(c.size) != c.before%8 {
+			t.Fatalf("%s: not the same index", c.name)
+		}
+		word := uint64(1<<15 | 1<<14 | 1)
+		b.store(shadow+32, word)
+		for range 3 {
+			b.space.Write32(armRegister, 5)
+		}
+		if len(b.ceqs) != c.fires {
+			t.Errorf("%s: %d events with nothing unread", c.name, len(b.ceqs))
+		}
+		for i := range c.more {
+			if !b.q.CQ(5).Post(event.Entry{}) {
+				t.Fatalf("%s: entry %d more is lost", c.name, i)
+			}
+		}
+		if b.q.CQ(5).Post(event.Entry{}) {
+			t.Errorf("%s: an entry over unread ones", c.name)
+		}
+		if n := len(b.events); n != 1 { // the overflow
+			t.Errorf("%s: %v", c.name, b.events)
+		}
+		b.store(shadow, uint64(c.head))
+		b.space.Write32(armRegister, 5)
+		if u := b.q.CQs()[0].Unread; u != uint64(c.unread) {
+			t.Errorf("%s: %d unread at head %d, want %d", c.name, u, c.head, c.unread)
+		}
 	}
 }

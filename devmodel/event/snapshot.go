@@ -64,7 +64,7 @@ func (c *CQ) info() CQInfo {
 	}
 	return CQInfo{c.cfg.ID, c.cfg.Size, c.cfg.Buf, c.cfg.Shadow, c.cfg.Context, ceq, c.ring.next, c.ring.polarity,
 		c.produced - c.consumed, c.armed.String(), c.masked, c.stopped,
-		uint32(c.consumed % uint64(c.cfg.Size)), c.cfg.CEQMask, c.owed, c.unacked, c.resizes}
+		uint32(c.consumed % uint64(c.cfg.Size)), c.cfg.CEQMask, c.owed, c.unacked > 0, c.resizes}
 }
 
 // CEQs lists the completion event queues in order of number.
