@@ -39,7 +39,7 @@ func (h *Host) report(device int) (check.Report, bool) {
 		return check.Report{}, false
 	}
 	r := c.checker.Report()
-	r.Device = cardName(device)
+	r.Device, r.Personality = cardName(device), h.personality
 	if g := c.guest.Load(); g != nil {
 		r.Kernel, r.Modules = g.kernel, g.modules
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vrnic/vrnic/devmodel/check"
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/trace"
 	vfiouser "github.com/vrnic/vrnic/vfio-user"
 )
@@ -51,13 +52,13 @@ func mistake(t *testing.T, socket string) {
 }
 
 func TestReportOfACard(t *testing.T) {
-	h, o := mistaken(t, Options{})
+	h, o := mistaken(t, Options{Personality: hmc.Personalities()[1]})
 	h.Describe(0, "6.1.0", []check.Module{{Name: "irdma", SrcVersion: "ABC"}})
 	r, err := Ask(t.Context(), o.Control, Request{What: "findings"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"error[cqp-dead] CQP, 2 times\n", "kernel:  6.1.0\n", "module:  irdma, srcversion ABC\n", "device:  card0"} {
+	for _, want := range []string{"error[cqp-dead] CQP, 2 times\n", "kernel:  6.1.0\n", "module:  irdma, srcversion ABC\n", "device:  card0 (vrnic, a model of Intel E810, personality paged-pbles)\n"} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("no %q in\n%s", want, r.Text)
 		}

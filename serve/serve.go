@@ -52,10 +52,12 @@ type Host struct {
 	cards   []*card
 	wg      sync.WaitGroup
 	events  *trace.Writer // nil for none
-	logger  hclog.Logger
-	cancel  context.CancelFunc
-	errs    chan error
-	done    chan struct{} // closed when nothing is left
+	// personality of the devices by name, unless it is the default one
+	personality string
+	logger      hclog.Logger
+	cancel      context.CancelFunc
+	errs        chan error
+	done        chan struct{} // closed when nothing is left
 }
 
 // DefaultMAC is the address of a device that was given none: locally
@@ -91,6 +93,9 @@ func Start(ctx context.Context, o Options) (*Host, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	h := &Host{segment: segment, events: events, logger: o.Logger, cancel: cancel, errs: make(chan error, len(o.Sockets)+1), done: make(chan struct{})}
+	if o.Personality != hmc.Personalities()[0] {
+		h.personality = o.Personality.Name
+	}
 	fail := func(err error) (*Host, error) {
 		go h.end(ctx)
 		h.Close()

@@ -35,14 +35,16 @@ func (m Module) String() string {
 // Report is what was found about one device's driver, with what a reader
 // elsewhere has to know of the guest.
 type Report struct {
-	Device   string    `json:"device"`
-	Kernel   string    `json:"kernel,omitempty"` // release
-	Modules  []Module  `json:"modules,omitempty"`
-	Errors   int       `json:"errors"`
-	Warnings int       `json:"warnings"`
-	Notes    int       `json:"notes"`
-	Lost     uint64    `json:"lost,omitempty"` // beyond what is kept
-	Findings []Finding `json:"findings"`       // the worst first
+	Device string `json:"device"`
+	// Personality of the device; empty for the default one.
+	Personality string    `json:"personality,omitempty"`
+	Kernel      string    `json:"kernel,omitempty"` // release
+	Modules     []Module  `json:"modules,omitempty"`
+	Errors      int       `json:"errors"`
+	Warnings    int       `json:"warnings"`
+	Notes       int       `json:"notes"`
+	Lost        uint64    `json:"lost,omitempty"` // beyond what is kept
+	Findings    []Finding `json:"findings"`       // the worst first
 }
 
 // Report is what there is to say now. The caller names the device, and adds what
@@ -106,7 +108,11 @@ func (r Report) Write(w io.Writer, min Grade) error {
 }
 
 func (r Report) heading(b *strings.Builder) {
-	item(b, "", "device", fmt.Sprintf("%s (vrnic, a model of Intel E810)", r.Device))
+	model := "a model of Intel E810"
+	if r.Personality != "" {
+		model += ", personality " + r.Personality
+	}
+	item(b, "", "device", fmt.Sprintf("%s (vrnic, %s)", r.Device, model))
 	if r.Kernel != "" {
 		item(b, "", "kernel", r.Kernel)
 	}
