@@ -12,8 +12,7 @@ import (
 
 // operation is one send opcode (user.h:IRDMA_OP_TYPE_*).
 type operation struct {
-	name       string
-	built      bool
+	name       string // empty: none of this generation
 	kind       roce.Kind
 	solicited  bool
 	invalidate bool
@@ -21,18 +20,18 @@ type operation struct {
 
 // operations are all opcodes of this generation.
 var operations = [64]operation{
-	0x00: {name: "RDMA_WRITE", built: true, kind: roce.KindWrite},
-	0x01: {name: "RDMA_READ", built: true, kind: roce.KindRead},
-	0x03: {name: "SEND", built: true, kind: roce.KindSend},
-	0x04: {name: "SEND_INV", built: true, kind: roce.KindSend, invalidate: true},
-	0x05: {name: "SEND_SOL", built: true, kind: roce.KindSend, solicited: true},
-	0x06: {name: "SEND_SOL_INV", built: true, kind: roce.KindSend, solicited: true, invalidate: true},
-	0x08: {name: "BIND_MW", built: true, kind: roce.KindLocal},
-	0x09: {name: "FAST_REG_NSMR", built: true, kind: roce.KindLocal},
-	0x0A: {name: "INV_STAG", built: true, kind: roce.KindLocal},
-	0x0B: {name: "RDMA_READ_INV_STAG", built: true, kind: roce.KindRead, invalidate: true},
-	0x0C: {name: "NOP", built: true, kind: roce.KindLocal},
-	0x0D: {name: "RDMA_WRITE_SOL", built: true, kind: roce.KindWrite, solicited: true},
+	0x00: {name: "RDMA_WRITE", kind: roce.KindWrite},
+	0x01: {name: "RDMA_READ", kind: roce.KindRead},
+	0x03: {name: "SEND", kind: roce.KindSend},
+	0x04: {name: "SEND_INV", kind: roce.KindSend, invalidate: true},
+	0x05: {name: "SEND_SOL", kind: roce.KindSend, solicited: true},
+	0x06: {name: "SEND_SOL_INV", kind: roce.KindSend, solicited: true, invalidate: true},
+	0x08: {name: "BIND_MW", kind: roce.KindLocal},
+	0x09: {name: "FAST_REG_NSMR", kind: roce.KindLocal},
+	0x0A: {name: "INV_STAG", kind: roce.KindLocal},
+	0x0B: {name: "RDMA_READ_INV_STAG", kind: roce.KindRead, invalidate: true},
+	0x0C: {name: "NOP", kind: roce.KindLocal},
+	0x0D: {name: "RDMA_WRITE_SOL", kind: roce.KindWrite, solicited: true},
 }
 
 // Fetch takes the next send WQE, if one is posted.
@@ -92,7 +91,7 @@ func (q *QP) parse(w *roce.WQE, at, header uint64) {
 	w.Imm, w.Addr, w.Len = 0, 0, 0
 	q.List(&w.SGL)
 
-	if !row.built {
+	if row.name == "" {
 		q.sq.advance(1)
 		w.Fault = roce.UnexpectedOpcode
 		q.table.emit(SendNotExecuted{QP: q.id, Program: q.program(), Opcode: op, Name: row.name, Index: index})
