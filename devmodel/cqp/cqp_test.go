@@ -415,6 +415,9 @@ func TestViolationsOfLifetime(t *testing.T) {
 	if diff := cmp.Diff(want, g.Findings()); diff != "" {
 		t.Error(diff)
 	}
+	if s := (cqp.SDInUse{SD: 2, Object: "STag", ID: 0x511}).String(); s != "UPDATE_PE_SDS clears SD 2 under the live STag 0x00000511" {
+		t.Error(s)
+	}
 }
 
 func TestGenerateAE(t *testing.T) {

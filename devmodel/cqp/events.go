@@ -195,6 +195,9 @@ type SDInUse struct {
 }
 
 func (e SDInUse) String() string {
+	if e.Object == "STag" {
+		return fmt.Sprintf("UPDATE_PE_SDS clears SD %d under the live STag %#08x", e.SD, e.ID)
+	}
 	return fmt.Sprintf("UPDATE_PE_SDS clears SD %d under the live %s %d", e.SD, e.Object, e.ID)
 }
 
