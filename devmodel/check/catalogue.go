@@ -63,6 +63,7 @@ kernel's own QP is an error.
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", r.ID, r.kind(), cell(r.Meaning), cell(r.Device), cell(r.Hardware), driver)
 		}
 	}
+	writeUnwatched(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
