@@ -95,7 +95,7 @@ func closeRights(oob []byte) {
 
 // drive does what both drivers do from probe to removal, until the connection is
 // cut.
-func drive(ctx context.Context, socket string) error {
+func drive(ctx context.Context, socket string) (err error) {
 	g, err := minidriver.NewGuest(64)
 	if err != nil {
 		return err
@@ -110,16 +110,18 @@ func drive(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	defer ice.Abandon()
+	defer func() {
+		ice.Abandon() // says a little, too
+		if err == nil {
+			err = f.Err()
+		}
+	}()
 	rdma, err := minidriver.ProbeRDMA(ice, minidriver.Options{})
 	if err != nil {
 		return err
 	}
 	defer rdma.Abandon()
-	if err := f.FLR(); err != nil {
-		return err
-	}
-	return f.Err()
+	return f.FLR()
 }
 
 // resources are what a process has of what it could leak.
