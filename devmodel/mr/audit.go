@@ -160,7 +160,7 @@ func (s *sight) leaf(first, n uint64) bool {
 		for k, v := range buf[:got] {
 			s.add(v)
 			if v == 0 || v&mask != 0 {
-				s.bad(v, uint32(first)+uint32(k), w.Address+8*uint64(k))
+				s.bad(v, w, uint32(k))
 			}
 			if s.spans != nil {
 				s.page(v &^ mask)
@@ -192,8 +192,9 @@ func (s *sight) page(a uint64) {
 	s.spans.add(a+from, to-from)
 }
 
-// bad sorts a PBLE that cannot be the address of a page.
-func (s *sight) bad(v uint64, index uint32, at uint64) {
+// bad sorts a PBLE that cannot be the address of a page: the one k behind that
+// which w leads to.
+func (s *sight) bad(v uint64, w hmc.Walk, k uint32) {
 	kind := &s.odd
 	switch {
 	case v == 0:
@@ -202,9 +203,20 @@ func (s *sight) bad(v uint64, index uint32, at uint64) {
 		kind = &s.index
 	}
 	if *kind == nil {
-		*kind = &PBLEAt{STag: s.entry.STag(), Page: s.seen, Pages: s.pages, Index: index, At: at, Value: v, PageSize: 1 << s.entry.PageShift, By: s.entry.By}
+		w.Index, w.FPM, w.Address = w.Index+k, w.FPM+8*uint64(k), w.Address+8*uint64(k)
+		*kind = newPBLEAt(s.entry, s.seen, v, w)
 	}
 	(*kind).Count++
+}
+
+// newPBLEAt is the PBLE of a page, which w leads to.
+func newPBLEAt(e *Entry, page, v uint64, w hmc.Walk) *PBLEAt {
+	p := &PBLEAt{STag: e.STag(), Page: page, Pages: e.pages(), Level: e.Level, Index: w.Index, At: w.Address, HMC: w, Value: v,
+		PageSize: 1 << e.PageShift, By: e.By}
+	if e.Level == TwoLevel {
+		p.Root = e.First + uint32(page/leafEntries)
+	}
+	return p
 }
 
 func (s *sight) report() {
@@ -250,7 +262,6 @@ func (t *Table) badPBLE(q *query, e *Entry, page, v uint64) {
 	if q.rec != nil || !t.listens {
 		return
 	}
-	p := PBLEAt{STag: e.STag(), Page: page, Pages: e.pages(), Value: v, PageSize: 1 << e.PageShift, Count: 1, By: e.By}
 	index := uint64(e.First) + page
 	if e.Level == TwoLevel {
 		var leaf [1]uint64
@@ -259,16 +270,15 @@ func (t *Table) badPBLE(q *query, e *Entry, page, v uint64) {
 		}
 		index = leaf[0] + page%leafEntries
 	}
-	var now [1]uint64
-	if n, w, err := t.hmc.ExplainPBLEs(uint32(index), now[:]); err == nil && n == 1 {
-		p.Index, p.At = uint32(index), w.Address
-	}
+	w, _ := t.hmc.Explain(hmc.PBLE, uint32(index))
+	p := newPBLEAt(e, page, v, w)
+	p.Count = 1
 	switch {
 	case v == 0:
-		t.emit(PBLEZero{p})
+		t.emit(PBLEZero{*p})
 	case v < uint64(t.hmc.Count(hmc.PBLE)):
-		t.emit(PBLENotAddress{PBLEAt: p, Leaf: t.leafAt(e, &p)})
+		t.emit(PBLENotAddress{PBLEAt: *p, Leaf: t.leafAt(e, p)})
 	default:
-		t.emit(PBLEMisaligned{p})
+		t.emit(PBLEMisaligned{*p})
 	}
 }

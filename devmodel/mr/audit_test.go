@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vrnic/vrnic/devmodel/hmc"
 	. "github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
@@ -51,8 +52,16 @@ func TestPageListsAreLookedAt(t *testing.T) {
 				first = 0 // where leaves begin
 			}
 			at := func(page uint32) PBLEAt {
-				return PBLEAt{STag: r.STag(), Page: uint64(page), Pages: 1500, Index: first + page, At: b.at(first + page), Value: pages[page],
+				w, err := b.hmc.Explain(hmc.PBLE, first+page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := PBLEAt{STag: r.STag(), Page: uint64(page), Pages: 1500, Level: level, Index: first + page, At: b.at(first + page), HMC: w, Value: pages[page],
 					PageSize: 4096, Count: 1, By: by}
+				if level == TwoLevel {
+					p.Root = r.First + page/512
+				}
+				return p
 			}
 			want := at(3)
 			want.Count = 2
@@ -66,6 +75,19 @@ func TestPageListsAreLookedAt(t *testing.T) {
 			}
 			if odd := of[PBLEMisaligned](b.events); len(b.events) != 1 || len(odd) != 1 || odd[0].PBLEAt != at(700) {
 				t.Errorf("at use: %+v", b.events)
+			}
+			lines := strings.Join(odd[0].WalkLines(), "\n")
+			parts := []string{"REG_MR, CQP WQE 17", fmt.Sprintf("page 700: PBLE %d is at FPM ", first+700), fmt.Sprintf("PBLE %d at %#x is 0x40000123", first+700, b.at(first+700))}
+			if level == TwoLevel {
+				parts = append(parts, fmt.Sprintf("root: PBLE %d is 512", r.First+1))
+			}
+			if paged {
+				parts = append(parts, "is paged: PD ")
+			}
+			for _, part := range parts {
+				if !strings.Contains(lines, part) {
+					t.Errorf("the walk\n%s\nlacks %q", lines, part)
+				}
 			}
 		}
 	}

@@ -2,7 +2,11 @@
 
 package mr
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/vrnic/vrnic/devmodel/hmc"
+)
 
 // Use is an access that was refused: what every event about one tells.
 type Use struct {
@@ -151,8 +155,11 @@ type PBLEAt struct {
 	STag     uint32
 	Page     uint64 // of the region, from 0
 	Pages    uint64 // of the region
-	Index    uint32 // of the PBLE
-	At       uint64 // guest address it was read from
+	Level    Level
+	Root     uint32   // of two levels: the PBLE that names the list of Index
+	Index    uint32   // of the PBLE
+	At       uint64   // guest address it was read from
+	HMC      hmc.Walk // how that was found
 	Value    uint64
 	PageSize uint64
 	Count    uint64 // of the kind, as far as the list was looked at
@@ -161,6 +168,22 @@ type PBLEAt struct {
 
 func (p PBLEAt) String() string {
 	return fmt.Sprintf("STag %#08x (%v), page %d: PBLE %d at %#x is %#x", p.STag, p.By, p.Page, p.Index, p.At, p.Value)
+}
+
+// WalkLines is the way from the STag to the entry.
+func (p PBLEAt) WalkLines() []string {
+	lines := []string{fmt.Sprintf("STag %#08x: %v, %d pages of %#x, %v list", p.STag, p.By, p.Pages, p.PageSize, p.Level)}
+	if p.Level == TwoLevel {
+		lines = append(lines, fmt.Sprintf("root: PBLE %d is %d", p.Root, uint64(p.Index)-p.Page%leafEntries))
+	}
+	w := &p.HMC
+	lines = append(lines, fmt.Sprintf("page %d: PBLE %d is at FPM %#x: SD %d", p.Page, p.Index, w.FPM, w.SD))
+	if w.Direct {
+		lines = append(lines, fmt.Sprintf("SD %d is direct, at %#x", w.SD, w.SDAddr))
+	} else {
+		lines = append(lines, fmt.Sprintf("SD %d is paged: PD %d at %#x is %#x", w.SD, w.PD, w.PDAt, w.PDEntry))
+	}
+	return append(lines, fmt.Sprintf("PBLE %d at %#x is %#x", p.Index, p.At, p.Value))
 }
 
 // PBLEZero is the event of a page without an address.
@@ -183,6 +206,15 @@ func (e PBLENotAddress) String() string {
 		s += fmt.Sprintf(" but the index of one, %#x: the root of two levels, announced as one level of %d pages", e.Leaf, e.Pages)
 	}
 	return s
+}
+
+// WalkLines goes on to what the entry may be the index of.
+func (e PBLENotAddress) WalkLines() []string {
+	lines := e.PBLEAt.WalkLines()
+	if e.Leaf != 0 {
+		lines = append(lines, fmt.Sprintf("PBLE %d, if that is an index, is %#x", e.Value, e.Leaf))
+	}
+	return lines
 }
 
 // PBLEMisaligned is the event of a PBLE that is no multiple of the region's
