@@ -95,7 +95,7 @@ func measuredRegions(t *testing.T, e *env) {
 	if err := os.WriteFile(filepath.Join(e.outDir, "bench.txt"), []byte(r.stdout), 0o644); err != nil {
 		t.Error(err)
 	}
-	r.wantStdout(t, "| page look-ups, level 1 ", "| page look-ups, level 2, paged ", "| registrations with their ends, pages: 1 ")
+	r.wantStdout(t, "| page look-ups, level 1, 64 KiB at a time ", "| page look-ups, level 2, paged, 64 KiB at a time ", "| registrations with their ends, pages: 1 ")
 	for line := range strings.Lines(r.stdout) {
 		cells := strings.Split(line, "|")
 		if len(cells) > 6 && !strings.Contains(cells[1], "---") && !strings.Contains(cells[1], "figure") {

@@ -91,6 +91,8 @@ func (g *Generator) Next() Op {
 	k := g.kinds[g.rnd.IntN(len(g.kinds))]
 	switch first := g.w.SDs.First; {
 	case g.w.SDs.N == 0 || !g.oneOf(3):
+	case len(g.m.sds) == 0 && g.oneOf(2):
+		k = kind{"COMMIT_FPM_VAL", opCommitFPM, (*Generator).commit}
 	case !g.m.sds[first]: // most operations need it
 		k = kind{"UPDATE_PE_SDS", opUpdateSDs, (*Generator).firstSD}
 	case !g.m.backed:
@@ -528,6 +530,15 @@ func (g *Generator) updateSDs(o *Op) {
 		return cmd, data
 	}
 	o.WQE[2] = g.function()
+	if g.oneOf(12) && g.w.SDs.First == 0 { // all go at once
+		g.fill(o, 16)
+		o.WQE[2] |= o.Addr
+		o.WQE[3] |= 1<<7 | uint64(g.w.SDs.N)
+		for k := range g.w.SDs.N {
+			o.Memory[2*k], o.Memory[2*k+1] = sdWrite|sdPE|uint64(k), sdPages
+		}
+		return
+	}
 	o.WQE[0], o.WQE[1] = entry()
 	for _, k := range []int{4, 6} {
 		if g.oneOf(4) {
