@@ -214,9 +214,18 @@ var cqpScenarios = map[string]scenario{
 		near: func(b *bench) { ready(b) },
 		with: []string{"queue-memory", "ae-lost", "cqp-unmapped"},
 	},
-	"cqp-leak": {
+	"cqp-abandoned": {
 		trigger: func(b *bench) { b.boot().G.DestroyCQP() },
 		near:    func(b *bench) { b.boot().Teardown() },
+	},
+	"cqp-leak": {
+		trigger: func(b *bench) {
+			d := b.boot()
+			d.G.Run(rdmatest.WQE{2: rdmatest.ARPIndex << 48, 3: opAH | 1<<59 | 7}) // forgotten
+			d.Teardown()
+		},
+		near: func(b *bench) { b.boot().Teardown() },
+		with: []string{"sd-in-use", "arp-in-use"},
 	},
 	"cq-in-use": {
 		trigger: func(b *bench) { b.boot().G.Run(rdmatest.WQE{3: opDestroyCQ | rdmatest.GSICQ}) },
