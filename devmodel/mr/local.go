@@ -21,6 +21,10 @@ func (t *Table) FastRegister(s Subject, r Region, by Origin) Code {
 	return 0
 }
 
+// listShift is the page size for which an allocated STag has a list, whatever
+// the pages of a registration (verbs.c:irdma_alloc_mr).
+const listShift = 12
+
 func (t *Table) fastRegister(i uint32, e *Entry, s Subject, r *Region, by Origin) Code {
 	const remote = RemoteRead | RemoteWrite
 	switch {
@@ -38,7 +42,7 @@ func (t *Table) fastRegister(i uint32, e *Entry, s Subject, r *Region, by Origin
 		return FastRegisterPages
 	case r.VABased && r.Start+(r.Length-1) < r.Start:
 		return Wrap
-	case r.pages() > max(1, e.Limit>>r.PageShift):
+	case r.pages() > (e.Limit+1<<listShift-1)>>listShift:
 		return FastRegisterMismatch
 	}
 	if t.checkRegion(r, by) != nil {

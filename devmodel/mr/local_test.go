@@ -92,6 +92,7 @@ func TestFastRegisterRefused(t *testing.T) {
 		"too long":          {func(r *Region) { r.Length = 4<<12 + 1 }, kernel, FastRegisterLength},
 		"as long as it may": {func(r *Region) { r.Start, r.Length, r.Level = 0, 4<<12, Contiguous }, kernel, 0},
 		"too many pages":    {func(r *Region) { r.Length = 4 << 12 }, kernel, FastRegisterMismatch},
+		"two large pages":   {func(r *Region) { r.PageShift, r.Start = 21, 1<<21-1 }, kernel, 0},
 		"list beyond":       {func(r *Region) { r.First = pbles - 1 }, kernel, FastRegisterMismatch},
 		"LPBLSIZE 2":        {func(r *Region) { r.Level = 2 }, kernel, FastRegisterPages},
 		"HPAGESIZE 3":       {func(r *Region) { r.PageShift = 0 }, kernel, FastRegisterPages},

@@ -23,6 +23,9 @@
 //   - Other QPs' steps may be copying from or to memory on a QP's behalf when
 //     its end returns. Destroy, a change to ERROR and Halt therefore ask for
 //     grace (package grace) before the driver is told.
+//   - A work request, or a peer's, that ends an STag may find it in use by
+//     other QPs' steps. A step cannot wait: the QP goes on, and the request
+//     completes, when those steps are over (settle.go).
 package qp
 
 import (
@@ -198,7 +201,7 @@ type Table struct {
 	// The same for steps, in pages.
 	pages [maxQPs / pageQPs]atomic.Pointer[page]
 
-	waiter waiter
+	waiter waiter // for the end of others' steps
 
 	counters  counters
 	instances [StatsInstances]atomic.Pointer[counters]
