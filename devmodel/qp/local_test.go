@@ -245,6 +245,27 @@ func TestLocalWorkRefused(t *testing.T) {
 	}
 }
 
+// A flush in SQD, as drivers have it, tells of the receive that a message is
+// coming to. The message's own end does not tell once more.
+func TestFlushInSQDOfMessageInProgress(t *testing.T) {
+	b, x, y := connected(t)
+	y.receive(sge{data + 0x20000, 0x50000})
+	x.post(wr{op: opSend, flags: signalled, sges: []sge{{data, 0x40000}}})
+	x.ring()
+	b.engine.Drain(3)
+	if len(b.cqes[6]) != 0 {
+		t.Fatal("the message is not in progress")
+	}
+	y.modify(qp.SQD)
+	if _, rq, err := flush(b.table, qp.FlushArgs{ID: 5, RQ: true}); !rq || err != nil {
+		t.Fatalf("flush: %t, %v", rq, err)
+	}
+	b.drain()
+	if c := b.cqes[6]; len(c) != 1 || !c[0].Error {
+		t.Errorf("completions %+v", c)
+	}
+}
+
 // A QP invalidates what others of its protection domain are busy with, on
 // several shards. From the completion on that memory is not written.
 func TestInvalidationUnderTraffic(t *testing.T) {

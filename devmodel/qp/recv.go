@@ -72,6 +72,9 @@ func (q *QP) badReceive(r *roce.Recv, code roce.Code, why any) (roce.Got, roce.C
 
 // Received reports a receive WQE used up.
 func (q *QP) Received(r *roce.Recv, c *roce.Received) bool {
+	if !q.receiving {
+		return true // a flush, which drivers ask for also in SQD, has told of it
+	}
 	q.receiving = false
 	e := event.Entry{Context: q.ctx.CompletionContext(), QP: q.id, WQE: uint16(r.Index), Op: opReceive,
 		Length: c.Len, Solicited: c.Solicited}
