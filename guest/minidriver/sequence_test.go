@@ -89,15 +89,19 @@ func sequenceWorld(t *testing.T, r *IRDMA) sequence.World {
 	return w
 }
 
-// at finds guest memory by its address.
-func (g *Guest) at(iova uint64, words int) *Buf {
+// offset is where the guest's file has the memory at an address.
+func (g *Guest) offset(iova uint64) uint64 {
 	for n, base := range banks {
 		if iova >= base && iova < base+g.mapped() {
-			off := uint64(n)*g.bank + iova - base + pageSize
-			return &Buf{IOVA: iova, b: g.ram[off : off+uint64(8*words)]}
+			return uint64(n)*g.bank + iova - base + pageSize
 		}
 	}
-	return nil
+	panic("no memory at that address")
+}
+
+// at finds guest memory by its address.
+func (g *Guest) at(iova uint64, words int) *Buf {
+	return &Buf{IOVA: iova, b: g.ram[g.offset(iova):][:8*words]}
 }
 
 // Sequences of control operations beside a driver, over the socket, with traffic

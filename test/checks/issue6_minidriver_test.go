@@ -14,6 +14,7 @@ import (
 func init() {
 	table = append(table,
 		check{6, "stale-pd", false, "go test -race ./guest/minidriver -run 'TestStalePDOfRegion|TestNoPDINV|TestPDCache'", stalePDs},
+		check{6, "minidriver-faults", false, "go test -race ./guest/minidriver -run 'TestFaults|TestLargeFastRegister|TestForgottenRegion'", faultyDrivers},
 		check{6, "chains", false, "go test ./guest/minidriver -run 'TestChains|TestMillionPages' -long", chainsOfAllShapes},
 		check{6, "windows", false, "go test -race ./guest/minidriver -run 'TestFastRegister.*|TestRemoteInvalidate|TestWindow.*|TestSharedMR'", windows},
 		check{6, "poison", false, "go test -race ./guest/minidriver -run 'TestPoison.*|TestEndUnderLoad' -long", poisonStays},
@@ -46,6 +47,11 @@ const miniDriverPackage = "./guest/minidriver"
 
 func stalePDs(t *testing.T, e *env) {
 	e.suite(t, "stale-pd", miniDriverPackage, []string{"TestPDCache", "TestStalePDOfRegion", "TestNoPDINV"}, "-race")
+}
+
+// faultyDrivers are those of the table that the mini-driver can play.
+func faultyDrivers(t *testing.T, e *env) {
+	e.suite(t, "minidriver-faults", miniDriverPackage, []string{"TestFaults", "TestLargeFastRegister", "TestForgottenRegion"}, "-race")
 }
 
 // chainsOfAllShapes takes several seeds: every one is other shapes.
