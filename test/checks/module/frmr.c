@@ -3,9 +3,11 @@
  * Registers scattered pages by a fast-register work request, as storage over
  * RDMA does, uses them by rkey and invalidates them.
  *
- *	insmod frmr.ko pages=N [max=M]
+ *	insmod frmr.ko pages=N [max=M] [wedge=1]
  *
- * The MR is allocated for M pages and maps N. A queue pair that is connected to
+ * The MR is allocated for M pages and maps N. With wedge, two others come before it,
+ * of which the second stays: where there are 1024 page buffer list entries, no 601 of
+ * them are left in one piece, but 512 and 89 and a list of these are. A queue pair that is connected to
  * itself reads every page and, if all bytes were right, writes every page. Then
  * the MR is invalidated, must be out of reach, and all is done again with other
  * pages. Each step is a line in the kernel log; insmod fails if one was not as it
@@ -27,6 +29,8 @@ static unsigned int pages = 300;
 module_param(pages, uint, 0444);
 static unsigned int max;
 module_param(max, uint, 0444);
+static bool wedge;
+module_param(wedge, bool, 0444);
 
 /* One for all work requests: there is one at a time. */
 struct wait {
@@ -40,7 +44,7 @@ struct test {
 	struct ib_pd *pd;
 	struct ib_cq *cq;
 	struct ib_qp *qp;
-	struct ib_mr *mr;
+	struct ib_mr *mr, *wedge;
 	struct page **page;
 	struct scatterlist *sg;
 	int mapped;
@@ -309,6 +313,23 @@ static int use(struct test *t, unsigned int round, unsigned int n)
 	return err > 0 ? 0 : -EIO;
 }
 
+static int drive_wedge(struct test *t)
+{
+	struct ib_mr *first = ib_alloc_mr(t->pd, IB_MR_TYPE_MEM_REG, 480);
+
+	if (IS_ERR(first))
+		return PTR_ERR(first);
+	t->wedge = ib_alloc_mr(t->pd, IB_MR_TYPE_MEM_REG, 10);
+	ib_dereg_mr(first);
+	if (IS_ERR(t->wedge)) {
+		int err = PTR_ERR(t->wedge);
+
+		t->wedge = NULL;
+		return err;
+	}
+	return 0;
+}
+
 static int run(struct test *t)
 {
 	unsigned int round;
@@ -332,6 +353,9 @@ static int run(struct test *t)
 	if (ib_dma_mapping_error(t->dev, t->dma))
 		goto no_dma;
 
+	err = wedge ? drive_wedge(t) : 0;
+	if (err)
+		goto no_mr;
 	t->mr = ib_alloc_mr(t->pd, IB_MR_TYPE_MEM_REG, max);
 	err = PTR_ERR_OR_ZERO(t->mr);
 	say("%s allocates an MR of %u pages, of %u that it promises: %d", dev_name(&t->dev->dev), max,
@@ -359,6 +383,8 @@ static int run(struct test *t)
 		put_pages(t, pages);
 	}
 no_mr:
+	if (t->wedge)
+		ib_dereg_mr(t->wedge);
 	ib_dma_unmap_single(t->dev, t->dma, PAGE_SIZE, DMA_BIDIRECTIONAL);
 no_dma:
 	free_page((unsigned long)t->buffer);
