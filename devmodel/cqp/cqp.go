@@ -27,8 +27,8 @@
 //     changes nothing: reserved bits, addresses that are no memory yet, an object
 //     put where another one lies.
 //   - Work is bounded: a doorbell executes at most runLimit WQEs before the
-//     control lock is free for others in between, and a flush looks at
-//     qp.FlushLimit slots at a time.
+//     control lock is free for others in between, fewer of those that look at
+//     much, and a flush looks at qp.FlushLimit slots at a time.
 //   - While the data path is not done with what a reset ended, no new control
 //     QP begins, so that nothing made after the reset meets work of before.
 //   - The caller holds the device's control lock around everything but Close;
@@ -322,14 +322,18 @@ func (c *CQP) doorbell(v uint32) {
 	c.run()
 }
 
-// runLimit is how many WQEs are executed before the control lock is free for
-// others.
-const runLimit = 64
+// Before the control lock is free for others, so many WQEs are executed at
+// most, and so many pages of regions looked at before the last one.
+const (
+	runLimit  = 64
+	lookLimit = 1 << 18
+)
 
 // run executes WQEs up to the doorbell, or up to one that has to wait.
 func (c *CQP) run() {
+	looked := c.mrs.Looked()
 	for n := 0; !c.after.Parked() && c.next != c.head; n++ {
-		if n == runLimit {
+		if n == runLimit || c.mrs.Looked()-looked >= lookLimit {
 			c.after.Park(c.run)
 			return
 		}

@@ -80,9 +80,14 @@ func (t *Table) unchanged(e *Entry, by Origin) {
 	}
 }
 
+// Looked counts the pages looked at for the sake of reports, from whatever
+// start: who bounds what is done at once counts them, too.
+func (t *Table) Looked() uint64 { return t.looked.Load() }
+
 // look walks through the list and keeps nothing. claim: the PBLEs become slot
 // i's.
 func (s *sight) look(claim bool, i uint32) {
+	defer func() { s.table.looked.Add(s.seen) }()
 	e := s.entry
 	s.pages = e.pages()
 	switch e.Level {

@@ -237,6 +237,7 @@ type Table struct {
 	slots   []slot
 	count   atomic.Int64
 	owned   atomic.Int64 // windows that belong to a QP
+	looked  atomic.Uint64
 
 	mu      sync.Mutex // guards changes
 	history history

@@ -3,6 +3,7 @@
 package mr
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -62,6 +63,10 @@ type watch struct {
 	blocks int // in the lists of small and large
 }
 
+// maxWatchLook bounds the pages looked at of regions that were there before the
+// watch; those of what is more are not watched.
+const maxWatchLook = 4 * maxAudit
+
 // WatchUnmaps makes Unmapping tell of regions, those there are and those to
 // come. Fast registered ones are not among them: kernel users unmap their
 // memory also when the QP has failed and nothing can be invalidated.
@@ -69,13 +74,15 @@ func (t *Table) WatchUnmaps() {
 	if !t.listens || t.watch.on.Swap(true) {
 		return
 	}
+	left := uint64(maxWatchLook)
 	for i := range t.slots {
 		e := t.slots[i].entry.Load()
 		if e == nil || e.State != Valid || e.Kind != Memory || e.By.QP != 0 {
 			continue
 		}
-		s := sight{table: t, entry: e, left: maxAudit, spans: &spans{}}
+		s := sight{table: t, entry: e, left: min(maxAudit, left), spans: &spans{}}
 		s.look(false, 0)
+		left -= s.seen
 		t.watched(uint32(i), e, s.spans)
 	}
 }
@@ -149,7 +156,7 @@ func (w *watch) drop(i uint32) {
 		w.blocks -= int(last - first + 1)
 		for b := first; b <= last; b++ {
 			list := m[b]
-			for k, o := range list {
+			for k, o := range slices.Backward(list) {
 				if o == i {
 					list[k] = list[len(list)-1]
 					list = list[:len(list)-1]
@@ -183,7 +190,8 @@ func (w *watch) hit(gone span) (out []UnmapLiveMR) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, i := range w.near(gone) {
+	// From the end, where drop finds them at once: all may be in one block.
+	for _, i := range slices.Backward(w.near(gone)) {
 		for _, x := range w.spans[i] {
 			if x.from&^(unmapUnit-1) <= gone.from && gone.to <= (x.to+unmapUnit-1)&^(unmapUnit-1) {
 				out = append(out, UnmapLiveMR{STag: w.stags[i], IOVA: gone.from, Size: gone.to - gone.from, By: w.origin[i]})

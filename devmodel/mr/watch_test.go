@@ -190,3 +190,26 @@ func BenchmarkUnmappingOfNothing(bb *testing.B) {
 		b.table.Unmapping(0x8000_0000, 4096)
 	}
 }
+
+// However much is registered when the watch begins, it begins soon.
+func TestAWatchThatBeginsLateLooksAtSoMuchOnly(t *testing.T) {
+	const pages, many = 1 << 18, 8
+	b := newBigBench(t, pages+512)
+	r := Region{PD: owner.PD, Length: pages << 12, Level: Flat, PageShift: 12}
+	list := make([]uint64, pages)
+	for i := range list {
+		list[i] = 1<<40 + uint64(i)<<12
+	}
+	b.name(&r, list)
+	for r.Index = 1; r.Index <= many; r.Index++ {
+		b.register(r)
+	}
+	before := b.table.Looked()
+	b.table.WatchUnmaps()
+	if n := b.table.Looked() - before; n != 4*pages {
+		t.Errorf("%d pages looked at", n)
+	}
+	if got, want := b.unmapped(1<<40, 4096), []uint32{1 << 8, 2 << 8, 3 << 8, 4 << 8}; !slices.Equal(got, want) {
+		t.Errorf("%#x, want %#x", got, want)
+	}
+}
