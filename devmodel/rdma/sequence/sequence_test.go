@@ -216,17 +216,23 @@ func (l *life) end() error {
 	}
 	d.Must(WQE{3: opPages << 32})
 	l.m.backed = true
-	list := l.m.Ends()
-	for len(list) > 0 {
-		n := min(longest, len(list))
-		var verdicts []Verdict
-		for i := range list[:n] {
-			verdicts = append(verdicts, l.m.Apply(&list[i]))
+	ends := l.m.Ends()
+	for _, verdict := range []Verdict{Done, Refused} { // nothing ends twice
+		for list := ends; len(list) > 0; {
+			n := min(longest, len(list))
+			var verdicts []Verdict
+			for i := range list[:n] {
+				v := l.m.Apply(&list[i])
+				if v != verdict {
+					return fmt.Errorf("the model has it %v: %v", v, &list[i])
+				}
+				verdicts = append(verdicts, v)
+			}
+			if f := l.try(list[:n], verdicts); f != nil {
+				return f.err
+			}
+			list = list[n:]
 		}
-		if f := l.try(list[:n], verdicts); f != nil {
-			return f.err
-		}
-		list = list[n:]
 	}
 	if err := l.m.Check(d.Snapshot()); err != nil {
 		return fmt.Errorf("all has ended: %w", err)
