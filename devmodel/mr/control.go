@@ -186,20 +186,25 @@ func (t *Table) Query(index uint32) error {
 	return nil
 }
 
+// maxNamed bounds the list of windows that are left.
+const maxNamed = 8
+
 // QPEnds tells of a QP that is destroyed, other than with the windows that
 // belong to it (IGNOREMWBOUND). They stay bound.
 func (t *Table) QPEnds(id uint32, by Origin) {
-	var stags []uint32
+	left := WindowsLeft{QP: id, By: by}
 	for i := range t.slots {
 		if t.owned.Load() == 0 {
 			break
 		}
 		if e := t.slots[i].entry.Load(); e != nil && e.QP != 0 && e.QP == id {
-			stags = append(stags, e.STag())
+			if left.Windows++; len(left.First) < maxNamed {
+				left.First = append(left.First, e.STag())
+			}
 		}
 	}
-	if len(stags) > 0 {
-		t.emit(WindowsLeft{QP: id, STags: stags, By: by})
+	if left.Windows > 0 {
+		t.emit(left)
 	}
 }
 

@@ -317,13 +317,14 @@ func (e WindowsBound) String() string {
 
 // WindowsLeft is the event of destroying a QP that windows belong to.
 type WindowsLeft struct {
-	QP    uint32
-	STags []uint32
-	By    Origin
+	QP      uint32
+	Windows int
+	First   []uint32 // STags of the first few
+	By      Origin
 }
 
 func (e WindowsLeft) String() string {
-	return fmt.Sprintf("%v: QP %d has %d memory windows bound, STag %#08x first", e.By, e.QP, len(e.STags), e.STags[0])
+	return fmt.Sprintf("%v: QP %d has %d memory windows bound, STag %#08x first", e.By, e.QP, e.Windows, e.First[0])
 }
 
 // Refused is the event of a work request that changes an STag and was refused.

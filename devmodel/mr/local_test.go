@@ -462,3 +462,24 @@ func TestWindowsDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", a)
 	}
 }
+
+// A QP that leaves many windows makes no long event: it can do so again and
+// again.
+func TestWindowsLeft(t *testing.T) {
+	b := newBench(t, true)
+	b.register(Region{Index: 1, PD: owner.PD, Length: 0x1000, VABased: true, Start: 0x7000, Base: 0x10_0000, PageShift: 12, Rights: everyRight})
+	const windows = 12
+	for i := range uint32(windows) {
+		if err := b.table.Allocate(Region{Index: 2 + i, PD: owner.PD, PageShift: 12}, Window2, by); err != nil {
+			t.Fatal(err)
+		}
+		_, code := b.table.Bind(kernel, Binding{Window: (2 + i) << 8, Parent: 1 << 8, Start: 0x7000, Length: 16, VABased: true, Rights: RemoteRead}, post)
+		b.code("bind", code, 0)
+	}
+	b.table.QPEnds(other.QP, by)
+	b.table.QPEnds(kernel.QP, by)
+	got := of[WindowsLeft](b.events)
+	if len(got) != 1 || got[0].QP != kernel.QP || got[0].Windows != windows || len(got[0].First) != 8 || got[0].First[0] != 2<<8 {
+		t.Errorf("%+v", got)
+	}
+}
