@@ -55,7 +55,7 @@ func LoadPersonality(nameOrFile string) (Personality, error) {
 		}
 		known = append(known, p.Name)
 	}
-	b, err := os.ReadFile(nameOrFile)
+	b, err := readFile(nameOrFile)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(nameOrFile, "/.") {
 		return Personality{}, fmt.Errorf("no personality %q: there are %s, and files", nameOrFile, strings.Join(known, ", "))
 	}
@@ -67,6 +67,23 @@ func LoadPersonality(nameOrFile string) (Personality, error) {
 		return Personality{}, fmt.Errorf("personality %s: %w", nameOrFile, err)
 	}
 	return p, nil
+}
+
+// maxFile is far more bytes than a personality has.
+const maxFile = 1 << 20
+
+// readFile is os.ReadFile for files that are no longer than maxFile.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s is longer than %d bytes", name, maxFile)
+	}
+	return b, err
 }
 
 // personalityFile is a Personality as a file has it.

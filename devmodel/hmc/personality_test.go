@@ -101,6 +101,13 @@ func TestPersonalityRefused(t *testing.T) {
 	}
 }
 
+// A name that leads to something without an end takes no memory without an end.
+func TestPersonalityOfEndlessFile(t *testing.T) {
+	if _, err := hmc.LoadPersonality("/dev/zero"); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("%v", err)
+	}
+}
+
 // A size above 512 bytes moves the objects so that none crosses a page.
 func TestLargeObjectsAreAligned(t *testing.T) {
 	p := hmc.SmallGuest()

@@ -340,7 +340,7 @@ func (t *Table) First(n int) []uint32 {
 func (t *Table) Entries() []Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := []Entry{}
+	out := make([]Entry, 0, t.count.Load())
 	for i := range t.slots {
 		if e := t.slots[i].entry.Load(); e != nil {
 			c := *e
