@@ -138,6 +138,7 @@ def sizes(card, most):
     if most < 16 * MIB:
         return
     big = Memory(most, shuffle=True)
+    two_levels(card, big)  # before the pool of entries grows
     for offset, length in ((0, 16 * MIB), (777, 64 * MIB), (PAGE, 256 * MIB), (5, most - PAGE), (0, most)):
         if offset + length <= most:
             try:
@@ -145,7 +146,6 @@ def sizes(card, most):
             except PyverbsRDMAError as err:
                 check(err.error_code == errno.ENOMEM and "few-pbles" in sys.argv and length > 512 * MIB, "big", err)
                 case("big", f"length={length} offset={offset} no-entries")
-    two_levels(card, big)
     big.close()
 
 
