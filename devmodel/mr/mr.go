@@ -359,11 +359,16 @@ func (t *Table) Using(sd uint32) (stag uint32, ok bool) {
 	if firstMR == endMR && firstPBLE == endPBLE {
 		return 0, false
 	}
+	left := t.count.Load() // a driver that goes clears many segments
 	for i := range t.slots {
+		if left == 0 {
+			break
+		}
 		e := t.slots[i].entry.Load()
 		if e == nil {
 			continue
 		}
+		left--
 		first := uint64(e.First)
 		if uint32(i) >= firstMR && uint32(i) < endMR || first < uint64(endPBLE) && first+e.listed() > uint64(firstPBLE) && e.listed() > 0 {
 			return e.STag(), true
