@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -172,8 +173,15 @@ func item(b *strings.Builder, indent, name, text string) {
 }
 
 // wrap writes text in lines of at most Width columns, the first after first,
-// the others after rest. A word that is longer than a line is cut.
+// the others after rest. A word that is longer than a line is cut. Some text is
+// a guest's own; a terminal is not to obey it.
 func wrap(b *strings.Builder, text, first, rest string) {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+			return '?'
+		}
+		return r
+	}, text)
 	line, empty := first, true
 	flush := func() {
 		b.WriteString(strings.TrimRight(line, " "))

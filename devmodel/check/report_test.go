@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -130,5 +131,19 @@ func TestWalkInReport(t *testing.T) {
            PD 1 at 0x100008 is 0x0
 `) {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// What a guest says of itself is read on somebody's terminal.
+func TestReportOfAGuestThatColours(t *testing.T) {
+	r := sample()
+	r.Kernel = "6.1\x1b]0;title\a\x1b[2J\u009b1m"
+	r.Modules = []Module{{Name: "ice", SrcVersion: "\x1b[31m"}}
+	var b strings.Builder
+	if err := r.Write(&b, Note); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "kernel:  6.1?]0;title??[2J?1m\n") || strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && unicode.IsControl(r) }) {
+		t.Errorf("%q", b.String())
 	}
 }
