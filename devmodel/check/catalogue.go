@@ -48,7 +48,8 @@ do, or what the device lacks.
 "Driver" is what the driver did, "device" what this one did about it, "E810" what the
 hardware does, as far as drivers tell; "inferred" where they do not. "Look at" is the
 kernel function that does it right: of ` + "`drivers/net/ethernet/intel/ice`" + ` where
-the file is called ` + "`ice_*`" + `, else of ` + "`drivers/infiniband/hw/irdma`" + `.
+the file is called ` + "`ice_*`" + `, else of ` + "`drivers/infiniband/hw/irdma`" + `. Names are those of
+Linux 6.12; a few are others, or elsewhere, before and after.
 
 Rules whose name ends in ` + "`-app`" + ` are for what user programs and peers do; the same by a
 kernel's own QP is an error.

@@ -34,11 +34,11 @@ var cqpRules = []Rule{
 		match:  on(func(e cqp.Unmapped) string { return fmt.Sprintf("%s %#x", e.What, e.Address) })},
 	{ID: "cqp-misaligned", Grade: Error, Meaning: "an address in a CQP command is not aligned as its object has to be",
 		Device: "failed the command", Hardware: "drops the low bits, which its registers and contexts do not have, or fails the command (inferred)",
-		Driver: "main.h:IRDMA_*_ALIGNMENT",
+		Driver: "defs.h:IRDMA_*_ALIGNMENT",
 		match:  on(func(e cqp.Misaligned) string { return fmt.Sprintf("%s %#x", e.What, e.Address) })},
 	{ID: "memory-overlap-app", Grade: Warning, Meaning: "the rings or shadow areas of two QPs or CQs overlap, as a program can have it that gives the same buffer twice",
 		Device: "used both", Hardware: "writes to both: each destroys the other's contents",
-		Driver: "verbs.c:irdma_process_pbl",
+		Driver: "verbs.c:irdma_handle_q_mem",
 		match: when(func(e cqp.Overlap) bool { return programs(e.New) && programs(e.Old) },
 			func(e cqp.Overlap) string { return e.New })},
 	{ID: "memory-overlap", Grade: Error, Meaning: "an object was put where a live one lies",
@@ -165,7 +165,7 @@ var cqpRules = []Rule{
 		match:  on(func(e cqp.NoARP) string { return fmt.Sprintf("%s %d", e.Object, e.ID) })},
 	{ID: "arp-replaced", Grade: Warning, Meaning: "an ARP entry was overwritten with another address",
 		Device: "took the new one", Hardware: "takes the new address",
-		Driver: "utils.c:irdma_manage_arp_cache",
+		Driver: "hw.c:irdma_manage_arp_cache",
 		match:  on(func(e cqp.ARPReplaced) string { return fmt.Sprintf("ARP %d", e.Index) })},
 }
 

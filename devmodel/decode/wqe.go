@@ -49,7 +49,7 @@ var sendOperations = [...]sendOperation{
 	{0x04, "IRDMA_OP_TYPE_SEND_INV", shapeMessage, invSTag, false, "uk.c:irdma_uk_send"},
 	{0x05, "IRDMA_OP_TYPE_SEND_SOL", shapeMessage, ahOfUD, false, "uk.c:irdma_uk_send"},
 	{0x06, "IRDMA_OP_TYPE_SEND_SOL_INV", shapeMessage, invSTag, false, "uk.c:irdma_uk_send"},
-	{0x08, "IRDMA_OP_TYPE_BIND_MW", shapeBind, nil, false, "uk.c:irdma_uk_mw_bind"},
+	{0x08, "IRDMA_OP_TYPE_BIND_MW", shapeBind, nil, false, "rdma-core uk.c:irdma_uk_mw_bind"},
 	{0x09, "IRDMA_OP_TYPE_FAST_REG_NSMR", shapeRegister, nil, false, "ctrl.c:irdma_sc_mr_fast_register"},
 	{0x0A, "IRDMA_OP_TYPE_INV_STAG", shapeInval, nil, false, "uk.c:irdma_uk_stag_local_invalidate"},
 	{0x0B, "IRDMA_OP_TYPE_RDMA_READ_INV_STAG", shapeMessage, remSTag, true, "uk.c:irdma_uk_rdma_read"},

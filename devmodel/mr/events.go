@@ -126,7 +126,7 @@ func (e PBLERange) String() string {
 
 // PBLECrosses is the event of a page list, or of a leaf of one, that lies in
 // more than one segment of the HMC. The driver's allocator never crosses one
-// (pble.c:irdma_prm_get_pbles).
+// (utils.c:irdma_prm_get_pbles).
 type PBLECrosses struct {
 	STag      uint32
 	First, N  uint32
