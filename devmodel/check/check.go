@@ -94,8 +94,9 @@ func (f Finding) String() string {
 // Walked is an event that knows the way through tables that led to it.
 type Walked interface{ WalkLines() []string }
 
-// maxFindings bounds what a hostile guest can make us remember.
-const maxFindings = 4096
+// maxFindings bounds what a hostile guest can make us remember, of each rule:
+// what a program does wrong does not keep what its driver does from being seen.
+const maxFindings = 256
 
 type key struct{ rule, object string }
 
@@ -105,6 +106,7 @@ type Checker struct {
 
 	mu       sync.Mutex
 	findings map[key]*Finding
+	kept     map[string]int // of findings, by rule
 	lost     uint64
 	errors   uint64 // of all clients
 	kernel   string // release, as ice tells firmware
@@ -117,7 +119,7 @@ func New(logger hclog.Logger) *Checker {
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
-	return &Checker{logger: logger, findings: map[key]*Finding{}}
+	return &Checker{logger: logger, findings: map[key]*Finding{}, kept: map[string]int{}}
 }
 
 // Event is the sink: it may be called from any goroutine.
@@ -126,7 +128,7 @@ func (c *Checker) Event(event any) {
 	case devmodel.Attached:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.findings, c.lost = map[key]*Finding{}, 0
+		c.findings, c.kept, c.lost = map[key]*Finding{}, map[string]int{}, 0
 		c.kernel, c.command = "", cqp.Op{}
 		return
 	case cqp.Op: // by far the most frequent
@@ -168,12 +170,13 @@ func (c *Checker) add(r *Rule, object string, event any) (Finding, bool) {
 	if r.Grade == Error {
 		c.errors++
 	}
-	if len(c.findings) >= maxFindings {
+	if c.kept[r.ID] == maxFindings {
 		if c.lost++; c.lost == 1 {
-			c.logger.Warn("too many findings: further ones are not reported", "limit", maxFindings)
+			c.logger.Warn("too many findings of a rule: further ones are not reported", "rule", r.ID, "limit", maxFindings)
 		}
 		return Finding{}, false
 	}
+	c.kept[r.ID]++
 	f := &Finding{Rule: r.ID, Grade: r.Grade, Object: object, Detail: fmt.Sprint(event), Count: 1,
 		Time: time.Now(), Event: trace.Type(event), Fields: trace.Fields(event)}
 	if c.command.Name != "" {

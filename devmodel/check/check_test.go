@@ -49,6 +49,16 @@ func TestFindingsAreBounded(t *testing.T) {
 	if n := len(c.Findings(Note)); n != maxFindings {
 		t.Errorf("%d findings kept, want %d", n, maxFindings)
 	}
+	// What others found many of hides nothing.
+	c.Event(hmc.StalePD{SD: 2, PD: 103, Kept: 0x1001, Memory: 0x2001})
+	if n := len(c.Findings(Error)); n != 1 || c.Report().Lost != maxFindings {
+		t.Errorf("%d errors, %d lost", n, c.Report().Lost)
+	}
+	c.Event(devmodel.Attached{})
+	c.Event(reg.Unknown{})
+	if n := len(c.Findings(Note)); n != 1 || c.Report().Lost != 0 {
+		t.Errorf("the next client: %d findings, %d lost", n, c.Report().Lost)
+	}
 }
 
 func TestCatalogueIsComplete(t *testing.T) {
