@@ -77,11 +77,12 @@ peer's has 3 s to end, too, then it gets SIGTERM, and 2 s later SIGKILL.
 Exit status: CMD's own (128+n if signal n killed it), or if that is 0 and the peer's
 CMD failed before it was told to end, the peer's; 124 when --timeout ended CMD; 125
 when a guest or the machinery failed, with the console's last lines; 128+n when
-signal n ended vrnic itself. A guest that panics gives 125, which git bisect run
-takes for "skip this one".
+signal n ended vrnic itself; 2 for options that make no sense. A guest that panics
+gives 125, which git bisect run takes for "skip this one".
 
-` + checkHelp + ` With --artifacts all of it is in findings.txt and findings.json
-there. With --check strict the status is 3 if it were 0 and a driver made errors.`,
+` + checkHelp + `
+With --artifacts all of it is in findings.txt and findings.json there. With --check
+strict the status is 3 if it were 0 and a driver made errors.`,
 		Example: `  vrnic run -- ibv_devinfo -v
   vrnic run --guests 2 --peer 'iperf3 -s -1' -- iperf3 -c peer
   vrnic run -k debian-12 -- sh -c 'dmesg | grep irdma'

@@ -305,7 +305,7 @@ func TestReserved(t *testing.T) {
 	if got := r[0].Words[0].Reserved; got != 1<<40 {
 		t.Errorf("reserved %#x", got)
 	}
-	if !strings.Contains(r[0].Text(), "! bits 40 are set and belong to no field") {
+	if !strings.Contains(r[0].Text(), "! bit 40 is set and belongs to no field") {
 		t.Error(r[0].Text())
 	}
 	if got := ranges(1<<63 | 7<<40 | 1); got != "63 42:40 0" {

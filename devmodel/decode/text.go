@@ -33,7 +33,11 @@ func (r *Result) Text() string {
 			wrap(&b, fmt.Sprintf("  %-5s  %-*s  ", span(f.Hi, f.Lo), name, f.Name), f.Text)
 		}
 		if w.Reserved != 0 {
-			wrap(&b, "  ! ", fmt.Sprintf("bits %s are set and belong to no field", ranges(uint64(w.Reserved))))
+			what := "bits %s are set and belong to no field"
+			if w.Reserved&(w.Reserved-1) == 0 {
+				what = "bit %s is set and belongs to no field"
+			}
+			wrap(&b, "  ! ", fmt.Sprintf(what, ranges(uint64(w.Reserved))))
 		}
 	}
 	for _, n := range r.Notes {
