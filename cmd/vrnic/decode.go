@@ -23,15 +23,17 @@ guest memory, of a register. Bits that are set and belong to no field are
 pointed out. What several fields mean together follows behind "=".
 
 HEX are hexadecimal numbers of up to 64 bits, with 0x or without, separated by
-blanks, commas or colons. Lines of the kernel's print_hex_dump (dyndbg prints
-them for irdma: "WQE: MR_REG_NS WQE00000000: ...") and of hexdump -C are taken
-as they are; - reads standard input. One word alone is the structure's header,
-which often is all that a log has. Several structures may follow each other.
+blanks, commas or colons, also as JSON lists of strings, as vrnic run --events
+has them. Lines of the kernel's print_hex_dump (dyndbg prints them for irdma:
+"WQE: MR_REG_NS WQE00000000: ...") and of hexdump -C are taken as they are; -
+reads standard input. One word alone is the structure's header, which often is
+all that a log has. Several structures may follow each other.
 `
 
 const decodeExamples = `  vrnic decode cqp 0x882f180a00000000
   vrnic decode aeqe ffff888200000800 81940420_00200005
   dmesg | grep 'QP_HOST ROCE CTX' | vrnic decode qpc -
+  jq 'select(.type=="cqp.Op").fields.WQE' events.json | vrnic decode cqp -
   vrnic decode qpc --at 160 0x3b8001ff
   vrnic decode oicr 0x04000000
   vrnic decode reg PFHMC_PDINV 0x00678002

@@ -29,8 +29,8 @@ var canonical = regexp.MustCompile(`^\s*([0-9a-fA-F]{8})  (.*)$`)
 const maxInput = 1 << 20
 
 // Parse reads words as people have them: hexadecimal numbers of up to 64 bits,
-// with 0x or without, separated by blanks, commas or colons; or lines of a
-// dump with the offset of each, in groups of 8 bytes or 4, which are numbers,
+// with 0x or without, separated by blanks, commas or colons, also as a list of
+// JSON's strings; or lines of a dump with the offset of each, in groups of 8 bytes or 4, which are numbers,
 // or of single bytes. Bytes are little endian. Lines of a dump that follow
 // each other make one run; offset 0 begins a new one.
 func Parse(text string) ([]Run, error) {
@@ -88,7 +88,11 @@ func split(line string, base *uint64) (at int, tokens []string, dump bool) {
 			at, line, dump = int(n), cutText(m[2]), true
 		}
 	}
-	return at, strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r,:;", r) }), dump
+	between := " \t\r,:;"
+	if !dump {
+		between += `[]"'` // JSON, as of events
+	}
+	return at, strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(between, r) }), dump
 }
 
 // cutText removes the characters that a dump shows behind the bytes.
