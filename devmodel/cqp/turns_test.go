@@ -29,7 +29,7 @@ func TestALongRingIsExecutedInTurns(t *testing.T) {
 // Nor do a few commands about regions that there is much to look at of.
 func TestLongListsAreLookedAtInTurns(t *testing.T) {
 	g, _ := stagGuest(t)
-	const n, sd = 32, 4 // the segment with the PBLEs of 1 GiB
+	const n, sd = 6, 4 // the segment with the PBLEs of 1 GiB
 	first := uint32(0)
 	for w, _ := g.Engine.Explain(hmc.PBLE, 0); w.SD < sd; w, _ = g.Engine.Explain(hmc.PBLE, first) {
 		first++
