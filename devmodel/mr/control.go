@@ -42,26 +42,23 @@ func (t *Table) Share(r Region, parent uint32, by Origin) error {
 	if r.Level, r.PageShift, r.Base, r.First = p.Level, p.PageShift, p.Base, p.First; r.Length != p.Length || r.offset() != p.offset() {
 		return fmt.Errorf("%#x+%#x on the pages of %#x+%#x: %w", r.Start, r.Length, p.Start, p.Length, ErrParameter)
 	}
-	if !t.share(i, p) {
+	shared := *p
+	shared.Shared = true
+	if !t.replace(i, p, &shared) {
 		return fmt.Errorf("STag index %#x changed meanwhile: %w", parent, ErrState)
 	}
-	return t.insert(&Entry{Region: r, State: Valid, By: by, Limit: r.Length, Shared: true})
+	err := t.insert(&Entry{Region: r, State: Valid, By: by, Limit: r.Length, Shared: true})
+	if err != nil {
+		t.replace(i, &shared, p) // or who ended it meanwhile is right
+	}
+	return err
 }
 
-// share marks slot i, which holds e, as one of several on the same pages.
-func (t *Table) share(i uint32, e *Entry) bool {
+// replace puts e into slot i if that holds old.
+func (t *Table) replace(i uint32, old, e *Entry) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := &t.slots[i]
-	if s.entry.Load() != e {
-		return false
-	}
-	if !e.Shared {
-		c := *e
-		c.Shared = true
-		s.entry.Store(&c)
-	}
-	return true
+	return t.slots[i].entry.CompareAndSwap(old, e)
 }
 
 // maxPDs is how many protection domains a QP context can name.

@@ -370,6 +370,16 @@ func TestShare(t *testing.T) {
 			t.Errorf("parent %#x: %v", parent, err)
 		}
 	}
+	busy := child
+	busy.Index = 6
+	if err := b.table.Share(busy, 5, by); !errors.Is(err, ErrState) {
+		t.Errorf("a child where a window is: %v", err)
+	}
+	for _, e := range b.table.Entries() {
+		if e.Shared {
+			t.Errorf("%#x is shared with nobody", e.STag())
+		}
+	}
 	if err := b.table.Share(child, 5, by); err != nil {
 		t.Fatal(err)
 	}
