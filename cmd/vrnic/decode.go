@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -32,7 +31,7 @@ all that a log has. Several structures may follow each other.
 
 const decodeExamples = `  vrnic decode cqp 0x882f180a00000000
   vrnic decode aeqe ffff888200000800 81940420_00200005
-  dmesg | grep 'QP_HOST ROCE CTX' | vrnic decode qpc -
+  dmesg | grep 'QP_HOST CTX WQE' | vrnic decode qpc -
   jq 'select(.type=="cqp.Op").fields.WQE' events.json | vrnic decode cqp -
   vrnic decode qpc --at 160 0x3b8001ff
   vrnic decode oicr 0x04000000
@@ -144,43 +143,44 @@ func decodeRegister(name, hex string) ([]decode.Result, error) {
 	return []decode.Result{decode.Register(row, label, uint32(v))}, nil
 }
 
-// findRegister finds the row of a register by its kernel name, with an index
-// or without, or by its offset.
+// findRegister finds a register by its kernel name, with an index or without,
+// or by its offset: its row, at the offset of the element, and its name.
 func findRegister(table []reg.Row, name string) (*reg.Row, string, error) {
-	if off, err := strconv.ParseUint(name, 0, 32); err == nil {
-		for i := range table {
-			if label, ok := elementAt(&table[i], uint32(off)); ok {
-				return &table[i], label, nil
-			}
-		}
-		return nil, "", fmt.Errorf("no register at offset %#x", off)
-	}
+	off, notNumber := strconv.ParseUint(name, 0, 32)
 	plain, _, _ := strings.Cut(name, "(")
-	i := slices.IndexFunc(table, func(r reg.Row) bool { return r.Name == plain })
-	if i < 0 {
-		return nil, "", fmt.Errorf("%s: no such register%s", name, similar(table, plain))
-	}
-	return &table[i], name, nil
-}
-
-// elementAt names the element of a row that lies at an offset.
-func elementAt(r *reg.Row, off uint32) (string, bool) {
-	n, m := max(r.N, 1), max(r.M, 1)
-	for i := range n {
-		for j := range m {
-			if r.Offset+uint32(i)*r.Stride+uint32(j)*r.Stride2 != off {
+	for _, r := range table {
+		if notNumber != nil && r.Name != plain {
+			continue
+		}
+		if r.Name == name {
+			return &r, name, nil
+		}
+		n, m := max(r.N, 1), max(r.M, 1)
+		for i := range n * m {
+			e := r
+			e.Offset += uint32(i/m)*r.Stride + uint32(i%m)*r.Stride2
+			if notNumber == nil && uint64(e.Offset) != off {
 				continue
 			}
+			label := r.Name
 			switch {
 			case m > 1:
-				return fmt.Sprintf("%s(%d,%d)", r.Name, i, j), true
+				label = fmt.Sprintf("%s(%d,%d)", r.Name, i/m, i%m)
 			case n > 1:
-				return fmt.Sprintf("%s(%d)", r.Name, i), true
+				label = fmt.Sprintf("%s(%d)", r.Name, i)
 			}
-			return r.Name, true
+			if notNumber == nil || label == name {
+				return &e, label, nil
+			}
+		}
+		if notNumber != nil {
+			return nil, "", fmt.Errorf("%s: %s has no such element", name, r.Name)
 		}
 	}
-	return "", false
+	if notNumber == nil {
+		return nil, "", fmt.Errorf("no register at offset %#x", off)
+	}
+	return nil, "", fmt.Errorf("%s: no such register%s", name, similar(table, plain))
 }
 
 // similar names registers that the user may mean.

@@ -48,7 +48,7 @@ func newExplain() *cobra.Command {
 		args       int
 	}{
 		{"hmc [INDEX]", "committed objects, segment and page descriptors; INDEX: one segment, what lies in it and who needs it", 1},
-		{"regs [NAME]", "registers by their kernel names; without NAME those that differ from their reset value", 1},
+		{"regs [NAME]", "registers by their kernel names or offsets; without NAME those that differ from their reset value", 1},
 		{"qp [N]", "queue pairs; N: one, with its context and the WQEs that are not completed", 1},
 		{"cq [N]", "completion queues; N: one, with its arming, its users and the entries that are not read", 1},
 		{"mr [STAG [ADDRESS [LENGTH]]]", "memory regions and windows; STAG: one, and where it lies; ADDRESS: the walk to guest memory, every word it reads", 3},
@@ -69,6 +69,13 @@ func newExplain() *cobra.Command {
 				r := serve.Request{Device: card.device, What: cmd.Name(), Bytes: bytesN}
 				for i, field := range []*string{&r.Name, &r.Address, &r.Length}[:len(args)] {
 					*field = args[i]
+				}
+				if r.What == "regs" && r.Name != "" {
+					_, name, err := findRegister(registerTable(), r.Name)
+					if err != nil {
+						return exitStatus{1, err}
+					}
+					r.Name = name
 				}
 				// A walk that fails comes with what it found.
 				resp, err := serve.Ask(cmd.Context(), card.control, r)
