@@ -19,7 +19,8 @@ is said of guest memory is as it is now. Text keeps to 80 columns and abbreviate
 what is alike; --json has everything.
 
 Numbers may be decimal or, with 0x, hexadecimal. ADDRESS is as work requests name
-it: a virtual address, or an offset if the region is zero based.
+it: a virtual address, or an offset if the region is zero based; LENGTH is 1 to
+1048576 bytes, without it 1.
 `
 
 const explainExamples = `  vrnic explain --control /tmp/control qp 3
