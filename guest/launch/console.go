@@ -22,18 +22,20 @@ type console struct {
 	activity chan struct{} // one pending value: something was printed
 	panicked chan struct{} // closed at the first line of a panic
 
+	last tail
+
 	mu        sync.Mutex
-	lines     []string
-	partial   []byte
 	panicLine string
 }
 
 func newConsole(sinks ...io.Writer) *console {
-	return &console{
+	c := &console{
 		sinks:    sinks,
 		activity: make(chan struct{}, 1),
 		panicked: make(chan struct{}),
 	}
+	c.last.ended = c.lookForPanic
+	return c
 }
 
 // copyFrom takes everything from r until it ends.
@@ -63,50 +65,19 @@ func (c *console) take(p []byte) {
 	}
 	c.sinks = working
 
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(p) > 0 {
-		line, rest, ended := bytes.Cut(p, []byte{'\n'})
-		if room := maxLineLen - len(c.partial); len(line) > room {
-			line = line[:room]
-		}
-		c.partial = append(c.partial, line...)
-		if ended {
-			c.endLine()
-		}
-		p = rest
-	}
+	_, _ = c.last.Write(p)
 }
 
 // panicMark is how every panic begins (kernel/panic.c:panic).
 const panicMark = "Kernel panic - not syncing"
 
-func (c *console) endLine() {
-	line := printable(c.partial)
-	c.partial = c.partial[:0]
-	if len(c.lines) == tailLines {
-		copy(c.lines, c.lines[1:])
-		c.lines = c.lines[:tailLines-1]
-	}
-	c.lines = append(c.lines, line)
+func (c *console) lookForPanic(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if i := strings.Index(line, panicMark); i >= 0 && c.panicLine == "" {
 		c.panicLine = line[i:]
 		close(c.panicked)
 	}
-}
-
-// tail returns the last lines, including one that has not ended.
-func (c *console) tail() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	lines := append([]string(nil), c.lines...)
-	if len(c.partial) > 0 {
-		lines = append(lines, printable(c.partial))
-	}
-	for len(lines) > 0 && lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	return lines
 }
 
 // panicText is the first line of a panic, "" if there was none.
@@ -114,6 +85,59 @@ func (c *console) panicText() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.panicLine
+}
+
+// tail keeps the last lines of what is written to it.
+type tail struct {
+	ended func(line string) // is told each line; may be nil
+
+	mu      sync.Mutex
+	lines   []string
+	partial []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n := len(p); ; {
+		line, rest, ended := bytes.Cut(p, []byte{'\n'})
+		if room := maxLineLen - len(t.partial); len(line) > room {
+			line = line[:room]
+		}
+		t.partial = append(t.partial, line...)
+		if !ended {
+			return n, nil
+		}
+		t.end()
+		p = rest
+	}
+}
+
+func (t *tail) end() {
+	line := printable(t.partial)
+	t.partial = t.partial[:0]
+	if len(t.lines) == tailLines {
+		copy(t.lines, t.lines[1:])
+		t.lines = t.lines[:tailLines-1]
+	}
+	t.lines = append(t.lines, line)
+	if t.ended != nil {
+		t.ended(line)
+	}
+}
+
+// get returns the last lines, including one that has not ended.
+func (t *tail) get() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := append([]string(nil), t.lines...)
+	if len(t.partial) > 0 {
+		lines = append(lines, printable(t.partial))
+	}
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
 }
 
 // printable drops what could disturb a terminal (the firmware clears the screen).

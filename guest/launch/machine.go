@@ -27,6 +27,7 @@ type Machine struct {
 	monitor *monitor
 
 	kernelSink io.Writer  // of every session in turn
+	kernelTail tail       // its end
 	resetMu    sync.Mutex // one reset at a time
 
 	mu        sync.Mutex
@@ -98,7 +99,7 @@ func startMachine(c Config, initrd *os.File, logs *artifacts, level int) (_ *Mac
 		m.console.copyFrom(consoleConn)
 		close(consoleDone)
 	}()
-	m.kernelSink = &locked{w: kernelSink}
+	m.kernelSink = &locked{w: io.MultiWriter(&m.kernelTail, kernelSink)}
 	m.session = newSession(agentConn, m.kernelSink, c.Logger)
 	go m.supervise(consoleConn, consoleDone)
 	return m, nil
@@ -176,7 +177,7 @@ func waitFor(c <-chan struct{}, limit time.Duration) {
 
 // diagnose tells why the machine ended, from what is known when it has.
 func (m *Machine) diagnose() *MachineError {
-	e := &MachineError{Guest: m.config.Name, ConsoleTail: m.console.tail()}
+	e := &MachineError{Guest: m.config.Name, ConsoleTail: m.console.last.get(), KernelTail: m.kernelTail.get()}
 	session := m.current()
 	reason := m.monitor.shutdownReason()
 	switch text := m.console.panicText(); {
@@ -204,7 +205,7 @@ func (m *Machine) diagnose() *MachineError {
 
 // failure returns a MachineError for a guest that still runs but will not do.
 func (m *Machine) failure(format string, args ...any) *MachineError {
-	return &MachineError{Guest: m.config.Name, Why: fmt.Sprintf(format, args...), ConsoleTail: m.console.tail()}
+	return &MachineError{Guest: m.config.Name, Why: fmt.Sprintf(format, args...), ConsoleTail: m.console.last.get(), KernelTail: m.kernelTail.get()}
 }
 
 // current is the conversation with the agent of the guest as it runs now.

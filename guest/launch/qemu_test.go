@@ -190,7 +190,7 @@ func TestConsole(t *testing.T) {
 	for i := range len(in) {
 		c.take([]byte(in[i : i+1]))
 	}
-	if diff := cmp.Diff([]string{"SeaBIOS", strings.Repeat("y", maxLineLen), "unfinished ?"}, c.tail()); diff != "" {
+	if diff := cmp.Diff([]string{"SeaBIOS", strings.Repeat("y", maxLineLen), "unfinished ?"}, c.last.get()); diff != "" {
 		t.Error(diff)
 	}
 	if sink.String() != in {

@@ -28,8 +28,12 @@ func Boot(ctx context.Context, c Config) (_ *Machine, err error) {
 		return nil, err
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, logs.close())
+		if err == nil {
+			return
+		}
+		// As it is, if it can be: %+v of a joined error is its first lines only.
+		if closing := logs.close(); closing != nil {
+			err = errors.Join(err, closing)
 		}
 	}()
 	var expired <-chan time.Time

@@ -191,6 +191,9 @@ func machineError(t *testing.T, c Config) *MachineError {
 	if !errors.As(err, &e) {
 		t.Fatalf("got %+v, want a MachineError", err)
 	}
+	if all, want := fmt.Sprintf("%+v", err), fmt.Sprintf("%+v", e); all != want {
+		t.Errorf("%q, want it with its console: %q", all, want)
+	}
 	return e
 }
 
@@ -254,6 +257,22 @@ func TestConsoleTail(t *testing.T) {
 	}
 	if got := fmt.Sprintf("%+v", e); !strings.Contains(got, "\n  [    1.000016] trace line 16\n") {
 		t.Errorf("%%+v has no console: %q", got)
+	}
+}
+
+// TestKernelTail: where the console, which is quiet, has nothing, the kernel log
+// tells how far the guest came.
+func TestKernelTail(t *testing.T) {
+	var log tail
+	fmt.Fprint(&log, "<6>[    1.000000] ice: reading the NVM\n<4>[    2.000000] ")
+	e := &MachineError{Why: "not ready", KernelTail: log.get()}
+	want := "guest: not ready\nlast lines of the guest's kernel log:\n  <6>[    1.000000] ice: reading the NVM\n  <4>[    2.000000] "
+	if got := fmt.Sprintf("%+v", e); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	e.ConsoleTail = []string{"panic"}
+	if got := fmt.Sprintf("%+v", e); !strings.HasSuffix(got, "console:\n  panic") {
+		t.Errorf("with a console: %q", got)
 	}
 }
 
