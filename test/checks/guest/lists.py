@@ -46,8 +46,8 @@ mem = Memory(601 * PAGE, shuffle=True)
 # their own. With some in the middle taken, 601 are not to be had in one run, but as
 # a list of 512, one of 89, and a list of these two: the driver tries that before it
 # makes another chunk. Where there are more, it is one list.
-list1 = MR(pd, 480 * PAGE, ALL, address=mem.addr)
-look("list", list1, mem, 480)
+list1 = MR(pd, 440 * PAGE, ALL, address=mem.addr)
+look("list", list1, mem, 440)
 wedge = MR(pd, 10 * PAGE, ALL, address=mem.addr)
 list1.close()
 list2 = MR(pd, 601 * PAGE, ALL, address=mem.addr)

@@ -315,7 +315,7 @@ static int use(struct test *t, unsigned int round, unsigned int n)
 
 static int drive_wedge(struct test *t)
 {
-	struct ib_mr *first = ib_alloc_mr(t->pd, IB_MR_TYPE_MEM_REG, 480);
+	struct ib_mr *first = ib_alloc_mr(t->pd, IB_MR_TYPE_MEM_REG, 440);
 
 	if (IS_ERR(first))
 		return PTR_ERR(first);
