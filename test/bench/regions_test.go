@@ -349,7 +349,7 @@ func registrations(t *testing.T, socket string, server int) []figure {
 		name := fmt.Sprintf("registrations with their ends, pages: %d", pages)
 		f := figure{name: name, unit: "1/s", samples: rates}
 		if pages == 1 {
-			f.bound.atLeast = minPairs * shares.median()
+			f.bound.atLeast = minPairs
 		}
 		out = append(out, f, figure{name: name + ", share of the CPUs wanted", unit: "ratio", samples: shares})
 	}
@@ -388,8 +388,8 @@ func registerAll(r *minidriver.IRDMA, region *minidriver.Region, mrs []*minidriv
 }
 
 // scheduled is how long the threads of a process have run, and how long they
-// have waited for a CPU that others had. What the machine withholds nobody
-// promised.
+// have waited for a CPU, be it that others had it or the other of the two. It
+// tells how busy the machine was, and bounds nothing.
 func scheduled(t *testing.T, pid int) (ran, waited time.Duration) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
