@@ -67,6 +67,14 @@ func (r *Run) IsResponse() bool {
 	return r.Op == ReadResponse || r.Op == Acknowledge || r.Op == SourceFault && !r.Response
 }
 
+// PacketBytes is how much payload packet k of the run has.
+func (r *Run) PacketBytes(k uint32) uint32 {
+	if k+1 < r.N {
+		return r.Size
+	}
+	return r.Bytes - k*r.Size
+}
+
 // skip drops the first k of more packets.
 func (r *Run) skip(k uint32) {
 	r.PSN = psn(r.PSN + k)
