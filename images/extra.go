@@ -3,9 +3,11 @@
 package images
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,15 +22,16 @@ var extras = []variant{{
 	name:     "pyverbs",
 	packages: []string{"python3-pyverbs", "python3-minimal", "python3.13-minimal", "libpython3.13-minimal", "libpython3.13-stdlib", "ibverbs-providers"},
 	python:   "python3.13",
+	programs: verbsTests,
 	drop: []string{
-		"etc/", "var/", "usr/share/", "usr/lib/valgrind/",
+		"etc/", "var/", "usr/share/python3/", "usr/share/binfmts/", "usr/lib/valgrind/",
 		"usr/bin/py3", "usr/bin/pdb", "usr/bin/pygettext", "usr/bin/pydoc",
-		"usr/lib/python3/dist-packages/pyverbs/providers/", // of other makers' cards
+		verbsTests + "test_mlx5_", verbsTests + "test_efa", verbsTests + "test_cuda", // of other makers' cards
 		"usr/lib/python3.13/ensurepip/", "usr/lib/python3.13/pydoc_data/", "usr/lib/python3.13/sqlite3/",
 		"usr/lib/python3.13/_pyrepl/", "usr/lib/python3.13/curses/", "usr/lib/python3.13/dbm/", "usr/lib/python3.13/wsgiref/",
 		"usr/lib/python3.13/xmlrpc/", "usr/lib/python3.13/email/", "usr/lib/python3.13/venv/", "usr/lib/python3.13/zoneinfo/",
-		"usr/lib/python3.13/asyncio/", "usr/lib/python3.13/unittest/", "usr/lib/python3.13/html/", "usr/lib/python3.13/http/",
-		"usr/lib/python3.13/multiprocessing/", "usr/lib/python3.13/concurrent/", "usr/lib/python3.13/xml/",
+		"usr/lib/python3.13/asyncio/", "usr/lib/python3.13/html/", "usr/lib/python3.13/http/",
+		"usr/lib/python3.13/concurrent/", "usr/lib/python3.13/xml/",
 		"usr/lib/python3.13/idlelib/", "usr/lib/python3.13/turtle", "usr/lib/python3.13/sitecustomize.py", "usr/lib/python3.13/test/",
 		"usr/lib/python3.13/lib-dynload/_codecs_", "usr/lib/python3.13/lib-dynload/_curses", "usr/lib/python3.13/lib-dynload/_hashlib",
 		"usr/lib/python3.13/lib-dynload/_dbm", "usr/lib/python3.13/lib-dynload/_sqlite3", "usr/lib/python3.13/lib-dynload/_ssl",
@@ -36,8 +39,13 @@ var extras = []variant{{
 	},
 }}
 
+// verbsTests is where rdma-core's own tests are, with which the maintainers try
+// cards, as documentation of pyverbs; run_tests.py is there, too. Those that all
+// cards share need the modules for some makers' cards.
+const verbsTests = "usr/share/doc/rdma-core/tests/"
+
 // extraFormat changes with what extraLocked makes of the same packages.
-const extraFormat = 1
+const extraFormat = 2
 
 // ExtraNames are the names that Extra takes.
 func ExtraNames() []string {
@@ -59,12 +67,12 @@ func findExtra(name string) (variant, bool) {
 // extraRecipe is what an entry of an extra must have been made by: the files
 // are chosen when it is made, unlike those of the userland.
 func (v variant) extraRecipe() string {
-	return hashOf([]any{extraFormat, v.recipe(), v.libs, v.drop, v.python})
+	return hashOf([]any{extraFormat, v.recipe(), v.libs, v.drop, v.python, v.programs})
 }
 
 // Extra returns the path of an archive with programs that not every guest has,
 // fetched if need be; it goes behind that of [Cache.Initramfs]. "pyverbs" is
-// python3 with rdma-core's pyverbs.
+// python3 with rdma-core's pyverbs and its tests.
 func (c *Cache) Extra(ctx context.Context, name string) (string, error) {
 	v, ok := findExtra(name)
 	if !ok {
@@ -103,12 +111,17 @@ func (c *Cache) extraLocked(ctx context.Context, v variant, refresh bool) (*entr
 		return nil, err
 	}
 	packages, err := c.fetchLocked(ctx, v.name, trixie, v.recipe(), have, tree.path(), func(p string) bool {
-		return needed(p) && !slices.Contains(mergedDirs, p)
+		return (needed(p) || v.isProgram(p)) && !slices.Contains(mergedDirs, p)
 	})
 	if errors.Is(err, errUnchanged) {
 		return have, nil
 	} else if err != nil {
 		return nil, err
+	}
+	for i := range packages {
+		if err := v.expand(tree, packages[i].Files); err != nil {
+			return nil, fmt.Errorf("unpack the programs of %s: %w", packages[i].Name, err)
+		}
 	}
 	tree.Packages = packages
 	u := &userland{b: newArchive(), e: tree, v: v}
@@ -134,6 +147,51 @@ func (c *Cache) extraLocked(ctx context.Context, v variant, refresh bool) (*entr
 	})
 }
 
+// isProgram tells whether a path is of programs that a package has among its
+// documentation.
+func (v variant) isProgram(path string) bool {
+	return v.programs != "" && strings.HasPrefix(path, v.programs)
+}
+
+// expand undoes what a package does to long files of its documentation, of
+// programs among them, and corrects the list of files.
+func (v variant) expand(tree *entry, files []string) error {
+	for i, name := range files {
+		plain, ok := strings.CutSuffix(name, ".gz")
+		if !ok || !v.isProgram(name) {
+			continue
+		}
+		if err := gunzip(tree.path(name), tree.path(plain)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		files[i] = plain
+	}
+	return nil
+}
+
+// maxProgram bounds what a compressed program grows to.
+const maxProgram = 16 << 20
+
+func gunzip(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(z, maxProgram+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxProgram {
+		return fmt.Errorf("more than %d bytes", maxProgram)
+	}
+	return os.WriteFile(to, text, 0o644)
+}
+
 // compilePython adds the byte code of all modules: an emulated CPU takes
 // seconds to compile what a program imports, and does so again in every guest.
 func (u *userland) compilePython(ctx context.Context) error {
@@ -141,15 +199,18 @@ func (u *userland) compilePython(ctx context.Context) error {
 		return nil
 	}
 	// Times are lost in an archive, so byte code must not be checked against them.
-	_, err := output(ctx, append(treeProgram(u.e, "usr/bin/"+u.v.python), "-I", "-S"), "-m", "compileall", "-q",
-		"--invalidation-mode", "unchecked-hash", "-s", u.e.path(), "-p", "/", u.e.path("usr/lib", u.v.python), u.e.path("usr/lib/python3"))
-	if err != nil {
+	args := []string{"-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", u.e.path(), "-p", "/",
+		u.e.path("usr/lib", u.v.python), u.e.path("usr/lib/python3")}
+	if u.v.programs != "" {
+		args = append(args, u.e.path(u.v.programs))
+	}
+	if _, err := output(ctx, append(treeProgram(u.e, "usr/bin/"+u.v.python), "-I", "-S"), args...); err != nil {
 		return fmt.Errorf("compile the modules of %s: %w", u.v.python, err)
 	}
 	tag := ".c" + strings.ReplaceAll(u.v.python, "python3.", "python-3") + ".pyc"
 	for name := range maps.Clone(u.b.files) {
 		module, ok := strings.CutSuffix(name, ".py")
-		if !ok || !strings.HasPrefix(name, "usr/lib/") {
+		if !ok || !strings.HasPrefix(name, "usr/lib/") && !u.v.isProgram(name) {
 			continue
 		}
 		code := filepath.Join(filepath.Dir(name), "__pycache__", filepath.Base(module)+tag)

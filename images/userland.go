@@ -22,6 +22,7 @@ type variant struct {
 	libs     []string // shared libraries that are opened at run time only
 	drop     []string // prefixes of paths that the guest does not get
 	python   string   // the interpreter, if the guest gets one: its scripts are kept
+	programs string   // where the packages have programs among their documentation
 }
 
 // busybox-static will not do: its shell runs its own ip, ping and modprobe even
