@@ -54,6 +54,9 @@ type QPAttr struct {
 	ARP               uint16
 	IPv6              bool
 	LocalIP, DestIP   [4]uint32 // most significant word first; IPv4 in the last
+	TrafficClass      uint8
+	Tagged            bool // with VLANTag
+	VLANTag           uint16
 	MTU               int
 	SendPSN, RecvPSN  uint32
 	Retries, RNRTries uint8 // of 6 and 3 bits; 7 RNR tries never end
@@ -129,12 +132,12 @@ func (r *IRDMA) NewQP(c QPConfig) (*QP, error) {
 
 func (r *IRDMA) createQP(id uint32, kind uint64, c QPConfig) (*QP, error) {
 	const (
-		psn   = 0x123456
-		mtu   = 1024
-		local = 0xc000_0201
+		psn = 0x123456
+		mtu = 1024
 	)
+	local := r.Address(false)
 	q := &QP{r: r, ID: id, kind: kind, Cfg: c, Attr: QPAttr{MTU: mtu, SendPSN: psn, RecvPSN: psn,
-		LocalIP: [4]uint32{3: local}, DestIP: [4]uint32{3: local}, Retries: 2, RNRTries: 2, ORD: 255, IRD: maxHWIRD}}
+		LocalIP: local, DestIP: local, Retries: 2, RNRTries: 2, ORD: 255, IRD: maxHWIRD}}
 	r.pointers += 0x800
 	q.compCtx = 0xffff_8882_0000_0000 + r.pointers
 	if err := q.allocate(); err != nil {
@@ -259,6 +262,7 @@ func irdSize(ird uint8) uint64 {
 func (q *QP) fillContext() {
 	const (
 		ipv4         = 1 << 3
+		insertVLAN   = 1 << 5
 		isQP1        = 1 << 6
 		lsn          = 0xffff
 		window       = 0x400
@@ -270,7 +274,6 @@ func (q *QP) fillContext() {
 		fastReg      = 1 << 24
 		privileged   = 1 << 25
 		ackCredits   = 0x1e
-		srcPort      = 0xc000
 		hopLimit     = 0x40
 		rtoMin       = 5
 		pkey         = 0xffff
@@ -284,11 +287,15 @@ func (q *QP) fillContext() {
 	if q.ID == 1 {
 		c[0] |= isQP1
 	}
+	if a.Tagged {
+		c[0] |= insertVLAN
+		c[6] |= uint64(a.VLANTag) << 32
+	}
 	c[1], c[2] = q.ringWords()
-	c[3] = hopLimit | wqSize(q.rq.quanta())<<8 | wqSize(q.sq.size)<<12 | srcPort<<32 | roceUDPPort<<48
+	c[3] = hopLimit | wqSize(q.rq.quanta())<<8 | wqSize(q.sq.size)<<12 | uint64(a.TrafficClass)<<24 | uint64(q.sourcePort())<<32 | roceUDPPort<<48
 	c[4] = uint64(a.DestIP[2])<<32 | uint64(a.DestIP[3])
 	c[5] = uint64(a.DestIP[0])<<32 | uint64(a.DestIP[1])
-	c[6] = uint64(a.MTU)<<16 | uint64(a.ARP)<<48
+	c[6] |= uint64(a.MTU)<<16 | uint64(a.ARP)<<48
 	c[7] = ackCredits<<20 | pkey<<32 | uint64(q.Cfg.PD&0xffff)<<48
 	c[8] = uint64(a.DestQP)
 	if q.kind == qpTypeUD {
@@ -349,22 +356,6 @@ func (q *QP) ToRTS() error {
 		}
 	}
 	return nil
-}
-
-// Connect takes a new QP to RTS with a QP of the port itself as its peer.
-func (q *QP) Connect(dest uint32) error {
-	q.Attr.DestQP, q.Attr.ARP = dest, LocalARP
-	return q.ToRTS()
-}
-
-// ConnectPair takes two new QPs of one port to RTS as each other's peers. Their
-// attributes but for the peer stay as they are.
-func ConnectPair(a, b *QP) error {
-	a.Attr.RecvPSN, b.Attr.RecvPSN = b.Attr.SendPSN, a.Attr.SendPSN
-	if err := a.Connect(b.ID); err != nil {
-		return err
-	}
-	return b.Connect(a.ID)
 }
 
 // Destroy removes the QP as verbs.c:irdma_destroy_qp does.

@@ -154,7 +154,7 @@ type end struct {
 
 // traffic is a set of pairs with random work on them.
 type traffic struct {
-	r     *IRDMA
+	rs    []*IRDMA // one, or those of two machines
 	rnd   *rand.Rand
 	ends  []*end
 	by    map[*QP]*end
@@ -167,17 +167,28 @@ type traffic struct {
 // newTraffic makes pairs of connected QPs, each with another layout of rings,
 // CQs and memory.
 func newTraffic(r *IRDMA, rnd *rand.Rand, pairs int) (*traffic, error) {
-	tr := &traffic{r: r, rnd: rnd, by: make(map[*QP]*end), armed: make(map[*CQ]int)}
+	return newTrafficBetween(r, r, rnd, pairs)
+}
+
+// newTrafficBetween has one end of each pair on one machine, the other on another.
+func newTrafficBetween(a, b *IRDMA, rnd *rand.Rand, pairs int) (*traffic, error) {
+	tr := &traffic{rs: []*IRDMA{a}, rnd: rnd, by: make(map[*QP]*end), armed: make(map[*CQ]int)}
+	if a != b {
+		tr.rs = append(tr.rs, b)
+	}
 	kinds := regionKinds()
 	for p := range pairs {
 		var ends [2]*end
 		size := 2*roundOps*3 + 7 + p
-		cq, err := r.CreateCQ(size, 0, p%2 == 1)
-		if err != nil {
-			return nil, err
-		}
-		tr.cqs = append(tr.cqs, cq)
-		for k := range ends {
+		var cq *CQ
+		var err error
+		for k, r := range []*IRDMA{a, b} {
+			if cq == nil || cq.r != r { // ends on one machine share it
+				if cq, err = r.CreateCQ(size, 0, p%2 == 1); err != nil {
+					return nil, err
+				}
+				tr.cqs = append(tr.cqs, cq)
+			}
 			recv := cq
 			if p%3 == 0 { // a CQ for each receive queue
 				if recv, err = r.CreateCQ(size+k, 0, k == 1); err != nil {
@@ -197,17 +208,17 @@ func newTraffic(r *IRDMA, rnd *rand.Rand, pairs int) (*traffic, error) {
 			if e.dst, err = newFlat(r, rnd, kinds[(2*p+k+3)%len(kinds)], pd, LocalRead|LocalWrite|RemoteWrite); err != nil {
 				return nil, err
 			}
-			a := &e.qp.Attr
-			a.MTU = []int{256, 512, 1024, 2048, 4096}[rnd.IntN(5)]
-			a.SendPSN = rnd.Uint32N(1 << 24)
+			at := &e.qp.Attr
+			at.MTU = []int{256, 512, 1024, 2048, 4096}[rnd.IntN(5)]
+			at.SendPSN = rnd.Uint32N(1 << 24)
 			if p%2 == 1 {
-				a.SendPSN = 1<<24 - 1 - rnd.Uint32N(1000) // it wraps
-				a.IPv6 = true
-				a.LocalIP = [4]uint32{0xfe80_0000, 0, 0x00e8_10ff, 0xfe00_0001}
-				a.DestIP = a.LocalIP
+				at.SendPSN = 1<<24 - 1 - rnd.Uint32N(1000) // it wraps
+				at.IPv6 = true
+				at.LocalIP = r.Address(true)
+				at.DestIP = at.LocalIP
 			}
-			a.ORD, a.RNRTries, a.Retries = uint8(1+rnd.IntN(16)), 7, 7
-			a.IRD = 16
+			at.ORD, at.RNRTries, at.Retries = uint8(1+rnd.IntN(16)), 7, 7
+			at.IRD = 16
 			ends[k] = e
 			tr.by[e.qp] = e
 		}
@@ -537,7 +548,7 @@ func (tr *traffic) done(wc WC) error {
 	x := (*list)[0]
 	*list = (*list)[1:]
 	if wc.ID != x.id || wc.Status != Success || wc.Len != x.len || wc.HasSTag {
-		return fmt.Errorf("%s: want id %d and %d bytes; events %+v", what, x.id, x.len, tr.r.AEs)
+		return fmt.Errorf("%s: want id %d and %d bytes; events %+v", what, x.id, x.len, tr.events())
 	}
 	if wc.Send && wc.Op != x.op || x.hasImm && x.op != 0 && wc.Op != x.op ||
 		!wc.Send && x.op == 0 && (wc.Op == cqeWriteLastImm || wc.Op == cqeWriteOnlyImm) {
@@ -557,7 +568,7 @@ func (tr *traffic) done(wc WC) error {
 // drain takes all completions that are due: by polling, or by events alone.
 func (tr *traffic) drain(interrupts bool) error {
 	var failure error
-	err := tr.r.F.poll("completions of a round", func() bool {
+	err := tr.rs[0].F.poll("completions of a round", func() bool {
 		n, err := tr.take()
 		if failure = err; err != nil || tr.pending() == 0 {
 			return true
@@ -568,7 +579,7 @@ func (tr *traffic) drain(interrupts bool) error {
 		if interrupts {
 			failure = tr.sleep()
 		} else {
-			failure = tr.r.Work()
+			failure = tr.work()
 		}
 		return failure != nil
 	})
@@ -586,7 +597,31 @@ func (tr *traffic) sleep() error {
 	if n, err := tr.take(); n > 0 || err != nil {
 		return err
 	}
-	return tr.r.WaitService(tr.cqs[0].ceq.Vector)
+	if len(tr.rs) == 1 {
+		return tr.rs[0].WaitService(tr.cqs[0].ceq.Vector)
+	}
+	var failure error
+	err := tr.rs[0].F.poll("an event of a completion queue", func() bool {
+		failure = tr.work()
+		return failure != nil || slices.ContainsFunc(tr.cqs, func(q *CQ) bool { return tr.armed[q] != q.Events })
+	})
+	return errors.Join(failure, err)
+}
+
+// work is what the drivers do when an interrupt comes.
+func (tr *traffic) work() (err error) {
+	for _, r := range tr.rs {
+		err = errors.Join(err, r.Work())
+	}
+	return err
+}
+
+// events are the asynchronous ones so far.
+func (tr *traffic) events() (list []AE) {
+	for _, r := range tr.rs {
+		list = append(list, r.AEs...)
+	}
+	return list
 }
 
 // count is how many operations a test of a kernel does.
