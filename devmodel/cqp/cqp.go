@@ -141,6 +141,8 @@ func (c *CQP) drop() {
 	c.ending, c.successor, c.told = false, 0, false
 	c.after.Drop()
 	c.tables = newTables()
+	c.qps.DropHandles()
+	c.qps.DropGroups()
 }
 
 // endThen makes a control QP from what was last written, at first addr, when

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/qp"
+	"github.com/vrnic/vrnic/devmodel/roce/wire"
 )
 
 // AH is an address handle. IPv4 addresses lie in the last four bytes.
@@ -84,11 +86,21 @@ func (c *CQP) setAH(w *wqe, exists bool) (result, error) {
 	}
 	// The neighbour may have gone since the driver looked it up; what is sent
 	// there fails.
-	if _, ok := c.tables.arp[ah.ARPIndex]; !ok {
+	mac, reachable := c.tables.arp[ah.ARPIndex]
+	if !reachable {
 		c.emit(NoARP{Object: "AH", ID: ah.Index, ARP: ah.ARPIndex})
 	}
 	c.tables.ahs[ah.Index] = ah
+	c.qps.SetHandle(ah.Index, ah.handle(mac, reachable))
 	return result{}, nil
+}
+
+// handle is the AH as the data path has it: with the destination's address as
+// it is now, whatever becomes of the ARP entry.
+func (a *AH) handle(mac [6]byte, reachable bool) qp.Handle {
+	return qp.Handle{PD: a.PD, Loopback: a.Loopback, Reachable: reachable, Path: wire.Path{
+		DestMAC: mac, SourceMAC: a.SourceMAC, Tagged: a.InsertVLAN, TCI: a.VLANTag, IPv4: a.IPv4,
+		Source: a.Source, Dest: a.Dest, TrafficClass: a.TrafficClass, HopLimit: a.HopLimit, FlowLabel: a.FlowLabel}}
 }
 
 func (c *CQP) destroyAH(w *wqe) (result, error) {
@@ -97,5 +109,6 @@ func (c *CQP) destroyAH(w *wqe) (result, error) {
 		return result{}, err
 	}
 	delete(c.tables.ahs, i)
+	c.qps.DropHandle(i)
 	return result{}, nil
 }

@@ -86,7 +86,17 @@ func (c *CQP) setMulticast(w *wqe, exists bool) (result, error) {
 	}
 	c.checkMembers(w, &g, last)
 	c.tables.mcast[g.Index] = g
+	c.qps.SetGroup(g.Index, g.group())
 	return result{}, nil
+}
+
+// group is the multicast group as the data path has it.
+func (g *Multicast) group() qp.Group {
+	out := qp.Group{MAC: g.MAC, IP: g.IP, IPv4: g.IPv4, VLAN: g.VLAN}
+	for _, m := range g.Members {
+		out.QPs = append(out.QPs, m.QP)
+	}
+	return out
 }
 
 // checkMembers reports what datagrams to a group would find wrong with it;
@@ -118,5 +128,6 @@ func (c *CQP) destroyMulticast(w *wqe) (result, error) {
 		return result{}, err
 	}
 	delete(c.tables.mcast, w.group())
+	c.qps.DropGroup(w.group())
 	return result{}, nil
 }

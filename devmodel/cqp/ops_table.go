@@ -8,7 +8,8 @@ import (
 	"github.com/vrnic/vrnic/devmodel/hmc"
 )
 
-// tables are the objects that only commands touch so far.
+// tables are the objects that commands make. Of some the data path has a copy
+// (qp.Handle, qp.Group).
 type tables struct {
 	arp   map[uint16][6]byte
 	macs  map[uint8][6]byte // local MAC table

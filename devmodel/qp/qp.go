@@ -172,6 +172,8 @@ type QP struct {
 	counts roce.Stats // as far as they are in the table's counters
 	shard  *engine.Shard
 	work   *scratch
+	toSend uint32 // bytes that the step may still put on the wire
+	unsent bool   // it had more
 
 	// Waits for others' use of STags that the QP has ended: the last one
 	// begun, those of the send queue and of the peer, and the last one over.
@@ -189,6 +191,7 @@ type Config struct {
 	Queues  Queues
 	Engine  *engine.Engine
 	MAC     func() [6]byte // the port's own address
+	Wire    Wire           // nil: a segment without other stations
 	Timing  Timing         // zero value: DefaultTiming
 	Emit    func(any)      // may be nil
 }
@@ -201,7 +204,11 @@ type Table struct {
 	// The same for steps, in pages.
 	pages [maxQPs / pageQPs]atomic.Pointer[page]
 
-	waiter waiter // for the end of others' steps
+	waiter  waiter // for the end of others' steps
+	buffers buffers
+
+	handles handles
+	groups  groups
 
 	counters  counters
 	instances [StatsInstances]atomic.Pointer[counters]
