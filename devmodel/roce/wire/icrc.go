@@ -60,8 +60,12 @@ func ICRC(b []byte, ipv4 bool) uint32 {
 // CheckICRC tells whether the ICRC of the packet, which Parse has read from f, is
 // right.
 func (p *Packet) CheckICRC(f []byte) bool {
+	ip := ipv6Len
+	if p.IPv4 {
+		ip = ipv4Len
+	}
 	at := p.end - icrcLen
-	if p.L3 < frame.HeaderLen || at < p.L3+ipv4Len+frame.UDPLen+bthLen || p.end > len(f) {
+	if at < p.L3+ip+frame.UDPLen+bthLen || p.end > len(f) {
 		return false
 	}
 	return binary.LittleEndian.Uint32(f[at:]) == ICRC(f[p.L3:at], p.IPv4)
