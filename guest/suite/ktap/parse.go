@@ -66,7 +66,7 @@ func (p *parser) wrong(format string, args ...any) error {
 
 var (
 	plan   = regexp.MustCompile(`^1\.\.(0|[1-9][0-9]{0,8})$`)
-	result = regexp.MustCompile(`^(ok|not ok) ([1-9][0-9]{0,8}) ([^# ](?:[^#]*[^# ])?)(?: #(?: (SKIP|TIMEOUT|ERROR))?(?: ([^# ].*))?)?$`)
+	result = regexp.MustCompile(`^(ok|not ok) ([1-9][0-9]{0,8}) ([^# ](?:[^#]*[^# ])?)(?: #(?: (SKIP|TIMEOUT|ERROR))?(?: ([^# ](?:.*[^ ])?))?)?$`)
 )
 
 // level reads the tests of one level, and what is nested in them.
