@@ -29,6 +29,7 @@ import (
 	"syscall"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/frame"
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
@@ -137,7 +138,9 @@ func New(c Config) *Device {
 	})
 	lanConfig := lan.Config{Mem: mem, Emit: d.emit, TxDone: d.irqs.TxQueue, RxDone: d.irqs.RxQueue, MayDMA: d.config.BusMaster,
 		Overtaken: d.system.stragglers.Load,
-		Malicious: func() { d.irqs.OICR(pci.OICRMalDetect) }, Engine: d.engine}
+		Malicious: func() { d.irqs.OICR(pci.OICRMalDetect) }, Engine: d.engine,
+		RDMA:  func(f []byte, i frame.Info) { d.rdma.Receive(f, i) },
+		Group: func(a [6]byte) bool { return d.rdma.Group(a) }}
 	if c.Wire != nil {
 		lanConfig.Wire = c.Wire.Send
 	}
@@ -153,10 +156,15 @@ func New(c Config) *Device {
 		rdmaEmit = nil
 	}
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: rdmaEmit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
-		MAC: func() [6]byte { return c.MAC }, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
+		MAC: func() [6]byte { return c.MAC }, Wire: port{d.lan}, Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), diagnosticRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d
 }
+
+// port is where the protocol engine's frames leave the card.
+type port struct{ lan *lan.LAN }
+
+func (p port) Send(f []byte) bool { return p.lan.Transmit(f) }
 
 // Close ends the card's goroutines and drops its maps. With a shared engine it
 // waits until no step uses the card.

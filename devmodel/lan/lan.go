@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/frame"
 	"github.com/vrnic/vrnic/devmodel/reg"
 )
 
@@ -63,9 +64,13 @@ type Config struct {
 	// Wire takes a frame without FCS, of at least 60 bytes, valid during the
 	// call, in a step. nil: a segment without other stations.
 	Wire func(frame []byte)
-	// RDMA is offered the RoCEv2 frames for a VSI with the protocol engine's
-	// filter on; it tells whether it took the frame. nil: takes none.
-	RDMA func(vsi uint16, frame []byte) bool
+	// RDMA takes the RoCEv2 frames to the address of a VSI with the protocol
+	// engine's filter on, and of those to groups what Group asks for. It is
+	// called like Receive. nil: there is no such engine.
+	RDMA func(f []byte, i frame.Info)
+	// Group tells whether the engine wants frames to a group address, whatever
+	// rules say. May be nil.
+	Group func(address [6]byte) bool
 	// MayDMA tells whether the function may write to memory; nil: always. If
 	// not, nothing is received: no driver can help frames that come then.
 	MayDMA func() bool
@@ -109,6 +114,9 @@ func New(c Config) *LAN {
 	}
 	if c.Malicious == nil {
 		c.Malicious = func() {}
+	}
+	if c.Group == nil {
+		c.Group = func([6]byte) bool { return false }
 	}
 	l := &LAN{cfg: c}
 	for i := range l.rx {

@@ -97,3 +97,21 @@ func (l *LAN) toWire(f []byte) {
 		l.cfg.Wire(f)
 	}
 }
+
+// Transmit sends a frame of the protocol engine, as Config.Wire wants it, by the
+// port: rules of VSIs do not apply to it. It runs in a step. False: there is no
+// link.
+func (l *LAN) Transmit(f []byte) (sent bool) {
+	s := l.steering.Load()
+	switch {
+	case s == nil || s.Link && !s.Loopback:
+		l.toWire(f)
+	case s.Loopback:
+		l.stats.port.tx.count(f, len(f)+fcsLen)
+		l.fromWire(s, f)
+	default:
+		l.stats.linkDown.Add(1)
+		return false
+	}
+	return true
+}

@@ -35,6 +35,9 @@ func (l *LAN) fromWire(s *steering, f []byte) (copies int) {
 		l.stats.pause(f)
 		return 0
 	}
+	if s.engine && frame.Class(f) == Multicast && l.forEngine(f, &i) && l.cfg.Group([6]byte(f)) {
+		l.cfg.RDMA(f, i)
+	}
 	to := s.fromWire(f, &i)
 	to.each(func(n uint16) {
 		if v := s.VSIs[n]; v != nil && v.member(&i) {
@@ -73,7 +76,8 @@ func (x *set) each(do func(n uint16)) {
 // steering is a Steering with what is computed from it once.
 type steering struct {
 	*Steering
-	hash map[uint16]*frame.Toeplitz // by VSI
+	hash   map[uint16]*frame.Toeplitz // by VSI
+	engine bool                       // a VSI has the protocol engine's filter on
 }
 
 // Steer makes s what decides on frames; nil: as before the first. It does not
@@ -86,6 +90,7 @@ func (l *LAN) Steer(s *Steering) {
 	old := l.steering.Load()
 	c := &steering{Steering: s, hash: map[uint16]*frame.Toeplitz{}}
 	for n, v := range s.VSIs {
+		c.engine = c.engine || v.PE
 		if len(v.LUT) == 0 {
 			continue
 		}
@@ -154,7 +159,8 @@ func (v *VSI) has(i *frame.Info) bool {
 // deliver brings a frame to a VSI: to the protocol engine or to the queue that
 // the hash chooses. status is what status_error0 has besides.
 func (l *LAN) deliver(s *steering, v *VSI, f []byte, i *frame.Info, status uint16) {
-	if v.PE && l.cfg.RDMA != nil && i.RoCE(f) && l.cfg.RDMA(v.Number, f) {
+	if v.PE && frame.Class(f) == Unicast && l.forEngine(f, i) {
+		l.cfg.RDMA(f, *i)
 		return
 	}
 	if len(v.Queues) == 0 {
@@ -192,6 +198,9 @@ func (l *LAN) deliver(s *steering, v *VSI, f []byte, i *frame.Info, status uint1
 		l.stats.noDescriptors(v.Number)
 	}
 }
+
+// forEngine tells whether a frame is one of those that the protocol engine takes.
+func (l *LAN) forEngine(f []byte, i *frame.Info) bool { return l.cfg.RDMA != nil && i.RoCE(f) }
 
 // delivery is a frame on its way into a queue.
 type delivery struct {

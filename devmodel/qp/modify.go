@@ -134,8 +134,12 @@ func (q *QP) wake() {
 
 func (q *QP) requester() roce.RequesterConfig {
 	c := &q.ctx
+	window := c.Window()
+	if a := q.address.Load(); !a.loopback {
+		window = min(window, wireWindow)
+	}
 	return roce.RequesterConfig{PSN: c.SendPSN(), MTU: c.PathMTU(), Retries: c.RetryCount(), RNRRetries: c.RNRRetryCount(),
-		ORD: uint32(c.ORD()), Window: c.Window(), Timeout: q.table.cfg.Timing.AckTimeout}
+		ORD: uint32(c.ORD()), Window: window, Timeout: q.table.cfg.Timing.AckTimeout}
 }
 
 // ValidMTU tells whether m is a path MTU of InfiniBand.

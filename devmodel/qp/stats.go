@@ -21,26 +21,29 @@ type counters struct {
 // Offsets in the buffer (icrdma_hw.c:icrdma_hw_stat_map). Those with a shift
 // share a word.
 const (
-	statIP4InOctets  = 8
-	statIP4InPkts    = 16
-	statIP6InOctets  = 56
-	statIP6InPkts    = 64
-	statIP4OutOctets = 104
-	statIP4OutPkts   = 112
-	statIP6OutOctets = 144
-	statIP6OutPkts   = 152
-	statNoRoutes     = 184 // IPv6 in 23:0, IPv4 in 55:32
-	statRetrans      = 216 // 63:32
-	statRxUDP        = 224
-	statTxUDP        = 232
-	statInWrites     = 240
-	statInReads      = 248
-	statInSends      = 256
-	statOutWrites    = 264
-	statOutReads     = 272
-	statOutSends     = 280
-	statBinds        = 288
-	statInvalidates  = 296
+	statIP4InOctets    = 8
+	statIP4InPkts      = 16
+	statIP4InTruncated = 24 // discards in 63:32
+	statIP6InOctets    = 56
+	statIP6InPkts      = 64
+	statIP6InTruncated = 72 // discards in 63:32
+	statIP4OutOctets   = 104
+	statIP4OutPkts     = 112
+	statIP6OutOctets   = 144
+	statIP6OutPkts     = 152
+	statNoRoutes       = 184 // IPv6 in 23:0, IPv4 in 55:32
+	statRetrans        = 216 // 63:32
+	statRxUDP          = 224
+	statTxUDP          = 232
+	statInWrites       = 240
+	statInReads        = 248
+	statInSends        = 256
+	statOutWrites      = 264
+	statOutReads       = 272
+	statOutSends       = 280
+	statBinds          = 288
+	statInvalidates    = 296
+	statCNPHandled     = 312 // ignored in 55:32
 )
 
 func (c *counters) add(off int, n uint64) {
@@ -155,7 +158,7 @@ func (c *counters) buffer() (buf [StatsSize]byte) {
 		switch 8 * i {
 		case statNoRoutes:
 			v &= 1<<24 - 1 | (1<<24-1)<<32
-		case statRetrans:
+		case statRetrans, statIP4InTruncated, statIP6InTruncated, statCNPHandled:
 		default:
 			v &= 1<<48 - 1
 		}

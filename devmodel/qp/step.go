@@ -54,15 +54,11 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.shard = s
 	q.sq.forget()
 	q.rq.forget()
+	q.toSend, q.unsent = stepBytes, false
 	left := uint32(stepBytes)
-	in := &q.work.in
 	for range s.Part(stepRuns) {
-		if q.ep.Holding() || !q.inbox.take(in, left, s) {
+		if q.ep.Holding() || !q.handleNext(&left, s) {
 			break
-		}
-		left -= min(left, in.Bytes)
-		if in.IsResponse() && q.state.sends() || !in.IsResponse() && q.state.receives() {
-			q.ep.Handle(in)
 		}
 	}
 	if q.state.receives() {
@@ -75,7 +71,27 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	}
 	q.task.SetDeadline(q.ep.Deadline())
 	q.count()
-	return again || !q.ep.Holding() && !q.inbox.empty()
+	return again || q.unsent || !q.ep.Holding() && !q.inbox.empty()
+}
+
+// handleNext takes what has waited longest, if it is at most left bytes.
+func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
+	in := &q.work.in
+	frame, ok := q.inbox.take(in, *left, s)
+	if !ok {
+		return false
+	}
+	if frame != nil {
+		defer frame.release()
+		if !frame.run(in, q.ctx.PathMTU()) {
+			return true
+		}
+	}
+	*left -= min(*left, in.Bytes)
+	if in.IsResponse() && q.state.sends() || !in.IsResponse() && q.state.receives() {
+		q.ep.Handle(in)
+	}
+	return true
 }
 
 // rest is the step of a QP without a connection.
@@ -128,6 +144,9 @@ func (q *QP) Copy(dst *roce.SGL, dstOff uint32, src *roce.SGL, srcOff uint32, n 
 	}
 	if src.Inline {
 		return q.copyInline(dst, dstOff, src, srcOff, n)
+	}
+	if from, ok := src.Owner.(*buffer); ok {
+		return q.copyFrame(dst, dstOff, from, src, srcOff, n)
 	}
 	from, ok := src.Owner.(*owner)
 	if !ok || from.generation.Load() != src.Generation {

@@ -5,7 +5,7 @@
 // them.
 //
 // Contract: one control lock per device is held by the caller around every
-// method but Close and ExplainMR and every register handler. Data moves on the shards of an
+// method but Close, ExplainMR, Receive and Group, and every register handler. Data moves on the shards of an
 // engine, outside that lock. No method waits for it: what a reset ended is out
 // of use after grace. Interrupt causes are fired and forgotten, from any
 // goroutine, after the entries they announce are in guest memory.
@@ -17,6 +17,7 @@ import (
 	"github.com/vrnic/vrnic/devmodel/cqp"
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/frame"
 	"github.com/vrnic/vrnic/devmodel/grace"
 	"github.com/vrnic/vrnic/devmodel/guestmem"
 	"github.com/vrnic/vrnic/devmodel/hmc"
@@ -43,6 +44,7 @@ type Config struct {
 	OICR func(bits uint32) // raise other causes, as bits of PFINT_OICR
 	PF   int               // the function's number; its HMC function too
 	MAC  func() [6]byte    // the port's address
+	Wire qp.Wire           // the port; nil: a segment without other stations
 
 	// Payload is the memory behind Mem, for copies from guest to guest.
 	Payload *guestmem.Memory
@@ -87,7 +89,7 @@ func New(c Config) *Engine {
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
 	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Payload: c.Payload, MayDMA: c.MayDMA, Buffers: e.hmc, Regions: e.mrs,
-		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Timing: c.Timing, Emit: c.Emit})
+		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Wire: c.Wire, Timing: c.Timing, Emit: c.Emit})
 	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs,
 		Grace: c.Grace, Lock: c.Lock, Overtake: c.Overtake, PushPages: c.PushPages})
 	return e
@@ -111,6 +113,14 @@ func (e *Engine) Registers() []reg.Row {
 	}
 	return rows
 }
+
+// Receive takes a RoCE frame from the port, i being what it is; see
+// qp.Table.Receive. It needs no control lock.
+func (e *Engine) Receive(f []byte, i frame.Info) { e.qps.Receive(f, &i) }
+
+// Group tells whether frames to a group address are for a multicast group. It
+// needs no control lock.
+func (e *Engine) Group(address [6]byte) bool { return e.qps.JoinedMAC(address) }
 
 // Reset ends every object: all of the engine's state is the function's and
 // does not survive even the weakest reset. No DMA follows after grace, and

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp
+
+import (
+	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/frame"
+	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/roce"
+	"github.com/vrnic/vrnic/devmodel/roce/wire"
+)
+
+// Asynchronous events of datagrams (user.h:IRDMA_AE_*).
+const (
+	datagramTooLong roce.Code = 0x0132 // UDA_XMIT_DGRAM_TOO_LONG
+	handleOfOtherPD roce.Code = 0x0133 // UDA_XMIT_BAD_PD
+	noSuchHandle    roce.Code = 0x0406 // INVALID_AH_ENTRY
+)
+
+const (
+	handleMask = 1<<25 - 1 // AHID in a WQE's header
+	qkeyOwn    = 1 << 31   // in a WQE's QKEY: send the QP's own (IBTA 10.2.5)
+	psnMask    = 1<<24 - 1
+)
+
+// datagrams is what a UD QP has instead of a connection.
+type datagrams struct {
+	psn  uint32 // of the next packet sent
+	send roce.WQE
+	recv roce.Recv
+	grh  [grhSize]byte
+}
+
+// keys are what packets for a UD QP have to match. Any goroutine reads them.
+type keys struct {
+	pkey uint16
+	qkey uint32
+}
+
+// start takes over what a change to a working state says of a UD QP. The
+// caller holds mu.
+func (q *QP) startDatagrams(old State) {
+	c := &q.ctx
+	switch {
+	case q.state == RTR:
+		q.owner.subject = mr.Subject{PD: c.PD(), QP: q.id, Privileged: c.Privileged()}
+		q.ud, q.work = new(datagrams), new(scratch)
+	case old == RTR:
+		q.ud.psn = c.SendPSN()
+	}
+	q.keys.Store(&keys{c.PKey(), c.QKey()})
+	if q.state == RTS {
+		q.drain = false
+		q.wake()
+	}
+}
+
+// stepDatagrams is the step of a UD QP: it places what has come and sends what
+// is posted.
+func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
+	q.shard = s
+	q.sq.forget()
+	q.rq.forget()
+	left := uint32(stepBytes)
+	for range s.Part(stepRuns) {
+		b, ok := q.inbox.take(&q.work.in, left, s)
+		if !ok {
+			break
+		}
+		if b == nil {
+			continue // a run: it was for a connection that had this number
+		}
+		left -= min(left, uint32(len(b.packet.Payload)))
+		if v := q.place(b); v != wire.OK {
+			q.table.dropped(&b.packet, v)
+		}
+		b.release()
+	}
+	again = q.sendDatagrams(s.Part(stepRuns))
+	q.shard = nil
+	if q.dead.Load() {
+		return true // ended meanwhile: rest
+	}
+	return again || !q.inbox.empty()
+}
+
+// sendDatagrams sends what is posted, up to n WQEs. It tells whether there may
+// be more.
+func (q *QP) sendDatagrams(n int) (more bool) {
+	w := &q.ud.send
+	for left := stepBytes; n > 0 && left > 0; n-- {
+		if !q.Fetch(w) {
+			return false
+		}
+		code := w.Fault
+		if code == 0 && w.Kind != roce.KindLocal {
+			code = q.sendDatagram(w)
+		}
+		if code == 0 && w.Signaled && !q.Completed(w) {
+			code = roce.Catastrophic
+		}
+		if code != 0 {
+			q.Fail(code, roce.SourceSQ, w.Index)
+			return false
+		}
+		left -= int(max(w.Len, frameCost))
+	}
+	return true
+}
+
+// sendDatagram makes one packet of a WQE and sends it. What becomes of it then
+// nobody knows, so that is all there is to do.
+func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
+	t, c := q.table, &q.ctx
+	id := w.Key & handleMask
+	h := t.handle(id)
+	switch {
+	case h == nil:
+		t.emit(HandleAbsent{QP: q.id, Program: q.program(), AH: id, Index: w.Index})
+		return noSuchHandle
+	case h.PD != c.PD():
+		t.emit(HandleForeign{QP: q.id, Program: q.program(), AH: id, Index: w.Index, PD: h.PD, Own: c.PD()})
+		return handleOfOtherPD
+	case w.Len > min(c.PathMTU(), maxDatagram):
+		t.emit(DatagramTooLong{QP: q.id, Program: q.program(), Index: w.Index, Bytes: w.Len, MTU: c.PathMTU()})
+		return datagramTooLong
+	}
+	p := wire.Packet{Opcode: wire.UDSendOnly, Solicited: w.Solicited, PKey: c.PKey(), DestQP: uint32(bits(w.Addr, 55, 32)),
+		PSN: q.ud.psn, QKey: uint32(w.Addr), SourceQP: q.id, Imm: w.Imm}
+	if w.HasImm {
+		p.Opcode = wire.UDSendOnlyImm
+	}
+	if p.QKey&qkeyOwn != 0 {
+		p.QKey = c.QKey()
+	}
+	path := h.Path
+	path.SourcePort = c.SourcePort()
+	at, n := wire.HeaderLen(&path, p.Opcode), int(w.Len)
+	b := t.buffers.scratch(at + n + wire.Trailer)
+	if b == nil {
+		return roce.Catastrophic // no frame is as long as this one cannot be
+	}
+	defer b.release()
+	if f := q.read(b.bytes[at:at+n], &w.SGL, 0); f.failed {
+		return f.code
+	}
+	q.ud.psn = (q.ud.psn + 1) & psnMask
+	if !h.Reachable {
+		t.counters.noRoute(path.IPv4)
+		return 0
+	}
+	f := p.Encode(b.bytes, &path, n)
+	own := path.DestMAC == t.cfg.MAC()
+	group := path.DestMAC[0]&1 != 0
+	if group || !own && !h.Loopback {
+		t.transmitFrame(f)
+	}
+	if own || h.Loopback {
+		i := frame.Parse(f)
+		t.Receive(f, &i)
+	}
+	return 0
+}
+
+// maxDatagram is the longest path MTU.
+const maxDatagram = 4096

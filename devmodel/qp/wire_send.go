@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qp
+
+import (
+	"github.com/vrnic/vrnic/devmodel/mr"
+	"github.com/vrnic/vrnic/devmodel/roce"
+	"github.com/vrnic/vrnic/devmodel/roce/wire"
+)
+
+// Wire is the card's port.
+type Wire interface {
+	// Send gives a frame without FCS to the port; it is valid during the call.
+	// False: it did not leave, there is no link.
+	Send(frame []byte) (sent bool)
+}
+
+// wireWindow is how many packets a requester leaves unacknowledged on the way:
+// peers in software drop longer bursts (rxe_param.h:RXE_MAX_UNACKED_PSNS).
+const wireWindow = 128
+
+// transmitFrame sends a frame through the port. False: it did not leave.
+func (t *Table) transmitFrame(f []byte) bool {
+	return t.cfg.Wire != nil && t.cfg.Wire.Send(f)
+}
+
+// sendFrames cuts a run into packets and sends them. A step sends so much and
+// no more: false, and the next one goes on.
+func (q *QP) sendFrames(a *address, r *roce.Run) bool {
+	if r.Op == roce.SourceFault {
+		return true // no packet of a wire; the sender finds out by itself
+	}
+	if q.toSend < r.Bytes || q.toSend == 0 {
+		q.unsent = true
+		return false
+	}
+	q.toSend -= max(r.Bytes, min(q.toSend, frameCost))
+	p := wire.Packet{PKey: a.pkey, DestQP: a.peer}
+	p.FromRun(r, 0)
+	b := q.table.buffers.scratch(wire.MaxHeader + int(min(r.Size, r.Bytes)) + wire.Trailer)
+	if b == nil {
+		return true
+	}
+	defer b.release()
+	for k := range r.N {
+		if k > 0 {
+			p.FromRun(r, k)
+		}
+		n := r.PacketBytes(k)
+		at := wire.HeaderLen(&a.path, p.Opcode)
+		if f := q.read(b.bytes[at:at+int(n)], &r.SGL, r.Off+k*r.Size); f.failed {
+			q.inbox.note(&roce.Run{Op: roce.SourceFault, Response: r.Op == roce.ReadResponse, PSN: p.PSN, N: 1, Code: f.code})
+			return true
+		}
+		q.table.transmitFrame(p.Encode(b.bytes, &a.path, int(n)))
+	}
+	return true
+}
+
+// frameCost is what a packet without payload counts of the bytes that a step
+// sends.
+const frameCost = 512
+
+// readFault is payload that cannot be read.
+type readFault struct {
+	failed bool
+	code   roce.Code
+}
+
+// read copies len(p) bytes from off on of a list of the QP's own.
+func (q *QP) read(p []byte, l *roce.SGL, off uint32) readFault {
+	if len(p) == 0 {
+		return readFault{}
+	}
+	if l.Inline {
+		l.InlineBytes(p, off)
+		return readFault{}
+	}
+	if !q.table.cfg.MayDMA() {
+		return readFault{true, roce.Catastrophic}
+	}
+	need := mr.LocalRead
+	if l.Remote {
+		need = mr.RemoteRead
+	}
+	segs, f := q.owner.resolve(q.work.src[:0], l, off, uint32(len(p)), need)
+	q.work.src = segs
+	if f != nil {
+		return readFault{true, roce.Code(f.Code)}
+	}
+	for _, s := range segs {
+		if err := q.table.cfg.Payload.Read(s.IOVA, p[:s.Len]); err != nil {
+			q.owner.noMemory(l, off, segs, false, err)
+			return readFault{true, roce.Catastrophic}
+		}
+		p = p[s.Len:]
+	}
+	return readFault{}
+}
