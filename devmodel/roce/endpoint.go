@@ -101,8 +101,10 @@ func (e *Endpoint) Oldest() *WQE { return e.req.oldest() }
 func (e *Endpoint) Drop() {
 	r := &e.req
 	r.entries.clear()
-	r.cur, r.flight, r.reads, r.deadline, r.resting = 0, 0, 0, 0, false
-	r.una, r.high = r.next, r.next
+	r.cur, r.flight, r.reads = 0, 0, 0
+	r.retries, r.rnrs, r.gap, r.resting, r.deadline = 0, 0, false, false, 0
+	// PSNs of what was never sent are the next ones'.
+	r.una, r.next = r.high, r.high
 }
 
 // PSNs are the next one to be sent new and the next one expected.
@@ -112,15 +114,4 @@ func (e *Endpoint) PSNs() (send, expected uint32) { return e.req.next, e.rsp.eps
 // sent; started is false if the requester never was.
 func (e *Endpoint) Outstanding() (oldest, newest uint32, started bool) {
 	return e.req.una, e.req.high, e.req.cfg.MTU != 0
-}
-
-// sourceFault takes the peer's news that it could not read a request's
-// payload. Everything before is executed.
-func (r *requester) sourceFault(run *Run) {
-	if !r.live || !r.outstanding(run.PSN) {
-		return
-	}
-	if r.ack(run.PSN - 1); r.live {
-		r.fail(run.Code)
-	}
 }

@@ -57,7 +57,7 @@ type requester struct {
 	reads   uint32      // reads begun and not done
 
 	retries, rnrs uint8
-	gap           bool          // a lost response was asked for again
+	gap           bool          // gone back since the last progress, on the peer's word
 	resting       bool          // after an RNR NAK
 	deadline      time.Duration // of the rest or of the retransmission; 0: none
 
@@ -272,33 +272,47 @@ func (r *requester) acknowledge(run *Run) {
 	if !r.live {
 		return
 	}
+	p := run.PSN
 	switch run.Syndrome >> 5 {
 	case 0:
-		if r.outstanding(run.PSN) {
-			r.ack(run.PSN)
+		if r.outstanding(p) && r.cover(p) {
+			r.lost()
 		}
 	case 1:
-		r.notReady(run)
+		if r.outstanding(p) && !r.resting {
+			r.notReady(run)
+		}
 	case 3:
-		if !r.outstanding(run.PSN) {
-			return
-		}
-		if r.ack(run.PSN - 1); !r.live {
-			return
-		}
-		switch run.Syndrome {
-		case synSequence:
-			if !r.resting {
-				r.retry()
-			}
-		case synInvalid:
-			r.fail(InvalidRequest)
-		case synAccess:
-			r.fail(RemoteAccess)
-		default:
-			r.fail(RemoteOperation)
+		if r.outstanding(p) {
+			r.refused(p, run.Syndrome)
 		}
 	}
+}
+
+// refused takes a NAK: what comes before p is executed.
+func (r *requester) refused(p uint32, syndrome uint8) {
+	missing := r.cover(p - 1)
+	switch {
+	case !r.live:
+	case syndrome == synSequence:
+		r.lost()
+	case missing && !r.holds(0, p):
+		// The peer executes no more, but an earlier read's data has not come:
+		// that it is who fails, when it is asked for in vain.
+		r.lost()
+	case syndrome == synInvalid:
+		r.fail(InvalidRequest)
+	case syndrome == synAccess:
+		r.fail(RemoteAccess)
+	default:
+		r.fail(RemoteOperation)
+	}
+}
+
+// holds tells whether p is one of the PSNs of entry i.
+func (r *requester) holds(i int, p uint32) bool {
+	e := r.entries.at(i)
+	return distance(e.first, p) < e.n
 }
 
 // outstanding tells whether p was sent and is not acknowledged.
@@ -306,13 +320,14 @@ func (r *requester) outstanding(p uint32) bool {
 	return distance(r.una, p) < distance(r.una, r.high)
 }
 
-// ack takes everything up to p as received.
-func (r *requester) ack(p uint32) {
+// cover takes everything up to p as received. It tells whether responses to a
+// read are missing before p: an acknowledgement does not overtake them.
+func (r *requester) cover(p uint32) (missing bool) {
 	p = psn(p)
 	if !r.outstanding(p) {
-		return
+		return false
 	}
-	progress, lost := false, false
+	progress := false
 	// Measured from the oldest, without a sign: an entry may take half of all
 	// PSNs, and the acknowledgement may be for one behind it.
 	acked := distance(r.una, p) + 1
@@ -326,7 +341,7 @@ func (r *requester) ack(p uint32) {
 			break
 		}
 		if e.read() {
-			lost = true // an acknowledgement does not overtake a response
+			missing = true
 			break
 		}
 		n := e.acked + min(acked-before, e.n-e.acked)
@@ -338,15 +353,13 @@ func (r *requester) ack(p uint32) {
 		progress = true
 	}
 	r.settle(progress)
-	if lost && r.live {
-		r.lost()
-	}
+	return missing && r.live
 }
 
 // settle follows up on changed entries.
 func (r *requester) settle(progress bool) {
 	if progress {
-		r.retries, r.rnrs = 0, 0
+		r.retries, r.rnrs, r.gap = 0, 0, false
 		if !r.resting {
 			r.deadline = 0 // and set anew while something is outstanding
 		}
@@ -392,9 +405,11 @@ func (r *requester) retire() {
 	}
 }
 
-// lost begins again where a read response is missing, once for each loss.
+// lost begins again with the oldest packet not acknowledged, because of the
+// peer: it misses a request, or a response is missing. What it says of the same
+// loss again changes nothing, and after a rest everything begins there anyway.
 func (r *requester) lost() {
-	if r.gap {
+	if r.gap || r.resting {
 		return
 	}
 	r.gap = true
@@ -429,10 +444,7 @@ func (r *requester) goBack() {
 
 // notReady takes an RNR NAK: rest, then go on from its PSN.
 func (r *requester) notReady(run *Run) {
-	if !r.outstanding(run.PSN) || r.resting {
-		return
-	}
-	if r.ack(run.PSN - 1); !r.live {
+	if r.cover(run.PSN - 1); !r.live {
 		return
 	}
 	if r.rnrs < 7 {
@@ -494,7 +506,7 @@ func (r *requester) response(run *Run) {
 	}
 	// What comes before a read in the queue is done when its response is here.
 	if want != r.una {
-		if r.ack(want - 1); !r.live {
+		if r.cover(want - 1); !r.live {
 			return
 		}
 		if e = r.pendingRead(); e == nil {
@@ -509,7 +521,6 @@ func (r *requester) response(run *Run) {
 	}
 	placed, f := move(r.host, &e.w.SGL, e.acked*r.cfg.MTU, run)
 	if placed > 0 {
-		r.gap = false
 		e.acked += placed
 		if e.done = e.acked == e.n; e.done {
 			if !e.w.HasInv {
@@ -533,6 +544,38 @@ func (r *requester) response(run *Run) {
 	default:
 		r.fail(f.Code)
 	}
+}
+
+// sourceFault takes the news that a request's payload at a PSN cannot be read:
+// the WQE that it belongs to fails when all before it are complete, as one that
+// never could be executed does, and nothing behind it is executed. Of its own
+// packets, none has to arrive.
+func (r *requester) sourceFault(run *Run) {
+	if !r.live || !r.outstanding(run.PSN) {
+		return
+	}
+	i := 0
+	for !r.holds(i, run.PSN) {
+		i++
+	}
+	e := r.entries.at(i)
+	if e.read() || e.done {
+		return
+	}
+	e.w.Fault = run.Code
+	r.high = run.PSN
+	for j := i; j < r.entries.len(); j++ {
+		e := r.entries.at(j)
+		if e.read() && e.sent > 0 && !e.done {
+			r.flight--
+		} else if !e.read() {
+			r.flight -= e.sent - e.acked
+		}
+		if e.sent = e.acked; e.read() {
+			e.sent = 0
+		}
+	}
+	r.cur = min(r.cur, i)
 }
 
 // shortFirst allows the empty response to what is left of a read whose first

@@ -61,7 +61,8 @@ type responder struct {
 	failing bool   // a NAK that ends the connection waits to be sent
 	epsn    uint32 // expected
 	msn     uint32
-	nak     bool // a sequence or RNR NAK is out for epsn
+	nak     bool   // a sequence or RNR NAK is out for epsn
+	quiet   uint32 // packets executed since the last answer
 
 	msg  message
 	recv Recv   // of a send
@@ -92,9 +93,13 @@ func (r *responder) start(cfg ResponderConfig) {
 // lastDone is the PSN of the last packet executed.
 func (r *responder) lastDone() uint32 { return psn(r.epsn - 1) }
 
+// maxAnswers bounds what waits to be sent. It is more than reads and what may
+// lie between them.
+const maxAnswers = 2048
+
 // request takes request packets.
 func (r *responder) request(run *Run) {
-	if !r.live || r.failing {
+	if !r.live || r.failing || r.answers.len() >= maxAnswers {
 		return
 	}
 	switch d := diff(run.PSN, r.epsn); {
@@ -105,8 +110,11 @@ func (r *responder) request(run *Run) {
 		}
 		return
 	case d < 0:
-		if run.Op == ReadRequest {
+		switch run.Op {
+		case ReadRequest:
 			r.replay(run)
+			return
+		case Unsupported:
 			return
 		}
 		r.ackAgain(run)
@@ -123,6 +131,13 @@ func (r *responder) request(run *Run) {
 		r.send(run)
 	case Write:
 		r.write(run)
+	case Unsupported:
+		r.invalid()
+	}
+	// A peer that asks for no acknowledgement gets one all the same, now and
+	// then.
+	if r.quiet >= ackEvery && !r.failing && !r.holding {
+		r.ack()
 	}
 }
 
@@ -130,6 +145,7 @@ func (r *responder) request(run *Run) {
 func (r *responder) ack() { r.ackTo(r.lastDone()) }
 
 func (r *responder) ackTo(p uint32) {
+	r.quiet = 0
 	if n := r.answers.len(); n > 0 {
 		if last := r.answers.at(n - 1); last.kind == ackAnswer {
 			if diff(p, last.psn) > 0 {
@@ -173,6 +189,7 @@ func (r *responder) invalid() { r.fail(synInvalid, InvalidRequest, SourceInbound
 // done counts executed packets of the message.
 func (r *responder) done(packets, bytes uint32) {
 	r.epsn = psn(r.epsn + packets)
+	r.quiet += packets
 	r.off += bytes
 }
 
@@ -393,6 +410,7 @@ func (r *responder) read(run *Run) {
 	}
 	n := packets(run.DMALen, r.cfg.MTU)
 	r.waiting++
+	r.quiet = 0
 	r.pushRead(run, n, false)
 	r.remember(readRecord{run.PSN, n, run.Key})
 	r.stats.InReads++

@@ -6,7 +6,8 @@ package roce
 type Op uint8
 
 // Classes. SourceFault is no packet of the wire: it is how the side that
-// copies tells the sender of a payload that it cannot be read.
+// copies tells the sender of a payload that it cannot be read. Unsupported is
+// a request that no card of this generation executes, as atomics are.
 const (
 	Send Op = iota
 	Write
@@ -14,11 +15,12 @@ const (
 	ReadResponse
 	Acknowledge
 	SourceFault
+	Unsupported
 )
 
 func (o Op) String() string {
-	if int(o) < 6 {
-		return [...]string{"SEND", "WRITE", "READ_REQUEST", "READ_RESPONSE", "ACKNOWLEDGE", "source fault"}[o]
+	if int(o) < 7 {
+		return [...]string{"SEND", "WRITE", "READ_REQUEST", "READ_RESPONSE", "ACKNOWLEDGE", "source fault", "unsupported"}[o]
 	}
 	return "?"
 }

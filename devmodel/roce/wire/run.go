@@ -22,9 +22,7 @@ func (p *Packet) Run(r *roce.Run, mtu uint32) bool {
 	r.Imm, r.Inv = p.Imm, p.Inv
 	r.Syndrome, r.MSN, r.Code = p.Syndrome, p.MSN, 0
 	if o.unsupported {
-		// What no GEN_2 card executes is a request of a size that no path has:
-		// the responder refuses it where its PSN is expected.
-		r.Op, r.First, r.Last, r.Size, r.Bytes = roce.Send, true, true, 0, 0
+		r.Op = roce.Unsupported
 	}
 	return true
 }
