@@ -22,7 +22,8 @@ type pairOptions struct {
 	user bool
 	size int // of the memory of each
 	attr func(*QPAttr)
-	lone bool // do not connect
+	lone bool   // do not connect
+	peer *IRDMA // that b is of; nil: of the same
 }
 
 func newSide(r *IRDMA, rnd *rand.Rand, o pairOptions) (*side, error) {
@@ -37,7 +38,11 @@ func newSide(r *IRDMA, rnd *rand.Rand, o pairOptions) (*side, error) {
 		return nil, err
 	}
 	if o.attr != nil {
-		o.attr(&s.qp.Attr)
+		at := &s.qp.Attr
+		if o.attr(at); at.IPv6 {
+			at.LocalIP = r.Address(true)
+			at.DestIP = at.LocalIP
+		}
 	}
 	kind := regionKind{size: max(o.size, 64<<10), va: 0x7fee_0000_0100, page: Page4K, level: 1}
 	s.mem, err = newFlat(r, rnd, kind, pairPD, Everything)
@@ -57,7 +62,10 @@ func tryPair(r *IRDMA, rnd *rand.Rand, o pairOptions) (a, b *side, err error) {
 	if a, err = newSide(r, rnd, o); err != nil {
 		return nil, nil, err
 	}
-	if b, err = newSide(r, rnd, o); err != nil || o.lone {
+	if o.peer == nil {
+		o.peer = r
+	}
+	if b, err = newSide(o.peer, rnd, o); err != nil || o.lone {
 		return a, b, err
 	}
 	return a, b, ConnectPair(a.qp, b.qp)
@@ -133,6 +141,23 @@ func (s *side) nothing(t testing.TB) {
 	if wc, ok, err := s.cq.Poll(); ok || err != nil {
 		t.Errorf("QP %d: one completion too many: %+v, %v", s.qp.ID, wc, err)
 	}
+}
+
+// awaitEvent waits until there is an asynchronous event of the side's QP, and
+// returns all of them.
+func (s *side) awaitEvent(t testing.TB) []AE {
+	t.Helper()
+	r := s.qp.r
+	err := r.F.poll("event", func() bool {
+		if err := r.Work(); err != nil {
+			t.Fatal(err)
+		}
+		return len(r.eventsOf(s.qp)) > 0
+	})
+	if err != nil {
+		t.Fatalf("QP %d: %v", s.qp.ID, err)
+	}
+	return r.eventsOf(s.qp)
 }
 
 // eventsOf are the asynchronous events of a QP.

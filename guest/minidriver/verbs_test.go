@@ -173,15 +173,15 @@ func TestVerbsErrors(t *testing.T) {
 		m, _ := start(t, k, Options{})
 		rnd := rand.New(rand.NewPCG(1, 1))
 		for _, c := range verbsErrors() {
-			t.Run(c.name, func(t *testing.T) { c.run(t, m.r, rnd) })
+			t.Run(c.name, func(t *testing.T) { c.run(t, m.r, m.r, rnd) })
 		}
 		must(t, m.r.Remove())
 		must(t, m.i.Remove())
 	})
 }
 
-func (c verbsError) run(t *testing.T, r *IRDMA, rnd *rand.Rand) {
-	a, b := newPair(t, r, rnd, pairOptions{user: c.user, attr: c.attr})
+func (c verbsError) run(t *testing.T, r, peer *IRDMA, rnd *rand.Rand) {
+	a, b := newPair(t, r, rnd, pairOptions{user: c.user, attr: c.attr, peer: peer})
 	recv := RecvWR{SGEs: []SGE{b.sge(0, 8000)}}
 	if c.recv != nil {
 		recv = c.recv(b)
@@ -192,8 +192,7 @@ func (c verbsError) run(t *testing.T, r *IRDMA, rnd *rand.Rand) {
 	w := c.make(t, a, b)
 	w.ID = bad
 	must(t, a.qp.PostSend(a.write(good, b, 60_000, 100), w, a.write(late, b, 0, 10)))
-	must(t, r.F.poll("event at a", func() bool { must(t, r.Work()); return len(r.eventsOf(a.qp)) > 0 }))
-	ae := r.eventsOf(a.qp)
+	ae := a.awaitEvent(t)
 	if len(ae) != 1 || !slices.Contains(c.atA, ae[0].Code) || !slices.Contains(c.sourceA, ae[0].Source) || ae[0].State != IRDMA_QP_STATE_ERROR {
 		t.Errorf("events at a %+v, want one of %#x from %v", ae, c.atA, c.sourceA)
 	}
@@ -201,12 +200,13 @@ func (c verbsError) run(t *testing.T, r *IRDMA, rnd *rand.Rand) {
 	a.waitFor(t, sent(good, Success), sent(bad, r.Kernel.flushCode(ae[0].Code)), sent(late, WRFlushErr))
 	a.nothing(t)
 	if c.atB == nil {
-		if ae := r.eventsOf(b.qp); len(ae) != 0 || b.qp.State != IRDMA_QP_STATE_RTS {
+		if ae := peer.eventsOf(b.qp); len(ae) != 0 || b.qp.State != IRDMA_QP_STATE_RTS {
 			t.Errorf("events at b %+v", ae)
 		}
 		b.nothing(t)
 	} else {
-		ae := r.eventsOf(b.qp)
+		ae := b.awaitEvent(t)
+		must(t, peer.Work())
 		if len(ae) != 1 || !slices.Contains(c.atB, ae[0].Code) || !slices.Contains(c.sourceB, ae[0].Source) || ae[0].State != IRDMA_QP_STATE_ERROR {
 			t.Fatalf("events at b %+v, want one of %#x from %v", ae, c.atB, c.sourceB)
 		}
