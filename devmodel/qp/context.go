@@ -152,6 +152,10 @@ func (c *Context) IRDEntries() uint32 {
 // Window is CWNDROCE, the packets that may be outstanding.
 func (c *Context) Window() uint32 { return uint32(c.bits(112, 55, 32)) }
 
+// DatagramExtension (UDPRIVCQENABLE) asks for the source MAC and the VLAN of
+// datagrams in an extension of their completions.
+func (c *Context) DatagramExtension() bool { return c.flag(160, 19) }
+
 // Privileged (PRIVEN) allows STag 0.
 func (c *Context) Privileged() bool { return c.flag(160, 25) }
 

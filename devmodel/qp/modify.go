@@ -102,7 +102,11 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 		ctx.keepWords(&q.ctx, 80, 88, 96)
 	}
 	q.ctx, q.state, q.asked, q.frozen = ctx, a.State, a.State, false
-	if q.typ != RoCERC || a.State == Idle {
+	if a.State == Idle {
+		return nil
+	}
+	if q.typ == RoCEUD {
+		q.startDatagrams(old)
 		return nil
 	}
 	if a.State == RTR {

@@ -145,7 +145,8 @@ type QP struct {
 	inbox inbox
 
 	// Read by other QPs' steps, without mu.
-	address atomic.Pointer[address]
+	address atomic.Pointer[address] // of RC
+	keys    atomic.Pointer[keys]    // of UD
 	owner   owner
 	dead    atomic.Bool // destroyed, or its function reset
 	held    atomic.Bool // takes no steps, see Hold
@@ -167,9 +168,10 @@ type QP struct {
 	flushed        struct{ sq, rq bool }
 	sendCQ, recvCQ CQ
 
-	// The data path's; nil before RTR and for UD.
-	ep     *roce.Endpoint
-	counts roce.Stats // as far as they are in the table's counters
+	// The data path's; nil before RTR.
+	ep     *roce.Endpoint // of RC
+	ud     *datagrams     // of UD
+	counts roce.Stats     // as far as they are in the table's counters
 	shard  *engine.Shard
 	work   *scratch
 	toSend uint32 // bytes that the step may still put on the wire

@@ -495,22 +495,6 @@ func TestDoorbellOfNoQP(t *testing.T) {
 	}
 }
 
-// Datagram QPs are objects only: what is posted on them is said.
-func TestDatagramsAreNotSent(t *testing.T) {
-	b := newBench(t)
-	b.create(1, qp.RoCEUD)
-	b.ok(b.modify(1, qp.RTR, context()))
-	b.ok(b.modify(1, qp.RTS, context()))
-	b.space.Write32(0x504400, 1)
-	b.drain()
-	b.post(sq, 1<<63|3<<32)
-	b.space.Write32(0x504400, 1)
-	b.drain()
-	if diff := cmp.Diff([]any{qp.SendNotExecuted{QP: 1, Opcode: 3, Name: "SEND"}}, b.events); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestAbsentQP(t *testing.T) {
 	b := newBench(t)
 	_, _, flushed := flush(b.table, qp.FlushArgs{ID: 3, SQ: true})

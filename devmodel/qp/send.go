@@ -16,21 +16,22 @@ type operation struct {
 	kind       roce.Kind
 	solicited  bool
 	invalidate bool
+	datagram   bool // of a UD QP, too, which only sends
 }
 
 // operations are all opcodes of this generation.
 var operations = [64]operation{
 	0x00: {name: "RDMA_WRITE", kind: roce.KindWrite},
 	0x01: {name: "RDMA_READ", kind: roce.KindRead},
-	0x03: {name: "SEND", kind: roce.KindSend},
+	0x03: {name: "SEND", kind: roce.KindSend, datagram: true},
 	0x04: {name: "SEND_INV", kind: roce.KindSend, invalidate: true},
-	0x05: {name: "SEND_SOL", kind: roce.KindSend, solicited: true},
+	0x05: {name: "SEND_SOL", kind: roce.KindSend, solicited: true, datagram: true},
 	0x06: {name: "SEND_SOL_INV", kind: roce.KindSend, solicited: true, invalidate: true},
 	0x08: {name: "BIND_MW", kind: roce.KindLocal},
 	0x09: {name: "FAST_REG_NSMR", kind: roce.KindLocal},
 	0x0A: {name: "INV_STAG", kind: roce.KindLocal},
 	0x0B: {name: "RDMA_READ_INV_STAG", kind: roce.KindRead, invalidate: true},
-	0x0C: {name: "NOP", kind: roce.KindLocal},
+	0x0C: {name: "NOP", kind: roce.KindLocal, datagram: true},
 	0x0D: {name: "RDMA_WRITE_SOL", kind: roce.KindWrite, solicited: true},
 }
 
@@ -91,7 +92,7 @@ func (q *QP) parse(w *roce.WQE, at, header uint64) {
 	w.Imm, w.Addr, w.Len = 0, 0, 0
 	q.List(&w.SGL)
 
-	if row.name == "" {
+	if row.name == "" || q.typ == RoCEUD && !row.datagram {
 		q.sq.advance(1)
 		w.Fault = roce.UnexpectedOpcode
 		q.table.emit(SendNotExecuted{QP: q.id, Program: q.program(), Opcode: op, Name: row.name, Index: index})

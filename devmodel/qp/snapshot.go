@@ -88,6 +88,9 @@ func (q *QP) info() Info {
 		Privileged: c.Privileged(), Suspended: q.paused, Draining: q.drain, SQ: q.sq.info(), RQ: q.rq.info(),
 		Shadow: q.shadow, SQTail: q.tail, Context: *c, Receiving: q.receiving, Receive: q.receive,
 	}
+	if q.ud != nil {
+		i.SendPSN = q.ud.psn
+	}
 	if q.ep != nil {
 		i.Unacked, i.Sent, i.Connected = q.ep.Outstanding()
 		if w := q.ep.Oldest(); w != nil {

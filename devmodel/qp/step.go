@@ -47,6 +47,9 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	if q.frozen && !q.dead.Load() {
 		return false // and so does what thaws it
 	}
+	if q.ud != nil && !q.dead.Load() {
+		return q.stepDatagrams(s)
+	}
 	if q.dead.Load() || q.ep == nil {
 		q.rest(s)
 		return false
@@ -94,20 +97,11 @@ func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
 	return true
 }
 
-// rest is the step of a QP without a connection.
+// rest is the step of a QP that has not begun, or has ended.
 func (q *QP) rest(s *engine.Shard) {
 	if q.dead.Load() {
 		q.stop()
 		q.inbox.close(s)
-		return
-	}
-	if q.typ != RoCEUD || q.state != RTS {
-		return
-	}
-	q.sq.forget()
-	if _, h, posted, err := q.table.header(&q.sq); err == nil && posted {
-		op := uint8(bits(h, 37, 32))
-		q.table.emit(SendNotExecuted{QP: q.id, Opcode: op, Name: operations[op].name, Index: q.sq.next})
 	}
 }
 
