@@ -70,103 +70,119 @@ func (s *sendQueue) outstanding() int {
 func TestPoisonOnCompletion(t *testing.T) {
 	forKernels(t, func(t *testing.T, k Kernel) {
 		m, complaints := startIn(t, newGuestOf(t, 256), k, Options{})
-		r, rnd := m.r, rand.New(rand.NewPCG(2, 1))
-		ops := 150
-		if *full {
-			ops = 450
-		}
-		a, b := newPair(t, r, rnd, pairOptions{attr: func(a *QPAttr) { a.RNRTries = 7 }})
-		type work struct {
-			src, dst   *flat
-			recv       bool
-			fromRemote bool
-		}
-		var pages, sizes = regionKind{va: 0x7fee_0000_0100, page: Page4K, level: 1}, []int{5000, 9000, 70_000, 150_000}
-		fresh := func() *flat {
-			pages.size = sizes[rnd.IntN(len(sizes))]
-			f, err := newFlat(r, rnd, pages, pairPD, Everything)
-			must(t, err)
-			return f
-		}
-		kept := []*flat{} // poisoned ones, still registered
-		poison := func(f *flat) {
-			f.Poison(0, f.Size)
-			if rnd.IntN(2) == 0 { // or given back for good
-				must(t, f.mr.Dereg())
-				f.Free()
-				return
-			}
-			kept = append(kept, f)
-			for k := range f.want {
-				f.want[k] = 0xdb
-			}
-		}
-		const batch = 6
-		for n := 0; n < ops; n += batch {
-			list := make([]work, batch)
-			buffers := 0
-			for k := range list {
-				w := work{src: fresh(), dst: fresh()}
-				size := min(w.src.Size, w.dst.Size)
-				srcSGE := SGE{w.src.mr.Addr(0), uint32(size), w.src.mr.STag}
-				dstSGE := SGE{w.dst.mr.Addr(0), uint32(size), w.dst.mr.STag}
-				wr := SendWR{ID: uint64(k), Signalled: true, SGEs: []SGE{srcSGE}, RemoteAddr: dstSGE.Addr, RKey: dstSGE.LKey}
-				switch rnd.IntN(3) {
-				case 0:
-					wr.Op, w.fromRemote = IRDMA_OP_TYPE_RDMA_READ, true
-					wr.SGEs, wr.RemoteAddr, wr.RKey = []SGE{dstSGE}, srcSGE.Addr, srcSGE.LKey
-				case 1:
-					wr.Op = IRDMA_OP_TYPE_RDMA_WRITE
-				case 2:
-					wr.Op, w.recv = IRDMA_OP_TYPE_SEND, true
-					buffers++
-					must(t, b.qp.PostRecv(RecvWR{ID: uint64(k), SGEs: []SGE{dstSGE}}))
-				}
-				copy(w.dst.want, w.src.want[:size])
-				list[k] = w
-				must(t, a.qp.PostSend(wr))
-			}
-			finish := func(f *flat, what string) error {
-				if err := f.check(what, 0, f.Size); err != nil {
-					return err
-				}
-				poison(f)
-				return nil
-			}
-			must(t, a.cq.PollFor(batch, func(wc WC) error {
-				w := list[wc.ID]
-				if wc.Status != Success {
-					return fmt.Errorf("completion %+v", wc)
-				}
-				if err := finish(w.src, "source"); err != nil {
-					return err
-				}
-				if w.recv {
-					return nil
-				}
-				return finish(w.dst, "destination")
-			}))
-			if buffers > 0 {
-				must(t, b.cq.PollFor(buffers, func(wc WC) error { return finish(list[wc.ID].dst, "buffer") }))
-			}
-			if len(kept) > 24 {
-				for _, f := range kept {
-					must(t, f.check("after its completion", 0, f.Size))
-					must(t, f.mr.Dereg())
-					f.Free()
-				}
-				kept = nil
-			}
-		}
-		for _, f := range kept {
-			must(t, f.check("after its completion", 0, f.Size))
-			must(t, f.mr.Dereg())
-			f.Free()
-		}
-		endSides(t, a, b)
+		poisonOnCompletion(t, m.r, m.r)
 		must(t, m.takeDown())
 		quiet(t, complaints)
 	})
+}
+
+// The same with a peer that is another machine, whose memory is another's.
+func TestPoisonOnCompletionBetween(t *testing.T) {
+	forWays(t, duoOptions{guest: 256}, func(t *testing.T, d *duo) {
+		poisonOnCompletion(t, d.a.r, d.b.r)
+		d.end(t)
+	})
+}
+
+func poisonOnCompletion(t *testing.T, r, peer *IRDMA) {
+	rnd := rand.New(rand.NewPCG(2, 1))
+	ops := 150
+	if *full {
+		ops = 450
+	}
+	a, b := newPair(t, r, rnd, pairOptions{peer: peer, attr: func(a *QPAttr) { a.RNRTries = 7 }})
+	type work struct {
+		src, dst   *flat
+		recv       bool
+		fromRemote bool
+	}
+	var pages, sizes = regionKind{va: 0x7fee_0000_0100, page: Page4K, level: 1}, []int{5000, 9000, 70_000, 150_000}
+	fresh := func(r *IRDMA) *flat {
+		pages.size = sizes[rnd.IntN(len(sizes))]
+		f, err := newFlat(r, rnd, pages, pairPD, Everything)
+		must(t, err)
+		return f
+	}
+	kept := []*flat{} // poisoned ones, still registered
+	poison := func(f *flat) {
+		f.Poison(0, f.Size)
+		if rnd.IntN(2) == 0 { // or given back for good
+			must(t, f.mr.Dereg())
+			f.Free()
+			return
+		}
+		kept = append(kept, f)
+		for k := range f.want {
+			f.want[k] = 0xdb
+		}
+	}
+	const batch = 6
+	for n := 0; n < ops; n += batch {
+		list := make([]work, batch)
+		buffers := 0
+		for k := range list {
+			kind, from, to := rnd.IntN(3), r, peer
+			if kind == 0 { // a read
+				from, to = peer, r
+			}
+			w := work{src: fresh(from), dst: fresh(to)}
+			size := min(w.src.Size, w.dst.Size)
+			srcSGE := SGE{w.src.mr.Addr(0), uint32(size), w.src.mr.STag}
+			dstSGE := SGE{w.dst.mr.Addr(0), uint32(size), w.dst.mr.STag}
+			wr := SendWR{ID: uint64(k), Signalled: true, SGEs: []SGE{srcSGE}, RemoteAddr: dstSGE.Addr, RKey: dstSGE.LKey}
+			switch kind {
+			case 0:
+				wr.Op, w.fromRemote = IRDMA_OP_TYPE_RDMA_READ, true
+				wr.SGEs, wr.RemoteAddr, wr.RKey = []SGE{dstSGE}, srcSGE.Addr, srcSGE.LKey
+			case 1:
+				wr.Op = IRDMA_OP_TYPE_RDMA_WRITE
+			case 2:
+				wr.Op, w.recv = IRDMA_OP_TYPE_SEND, true
+				buffers++
+				must(t, b.qp.PostRecv(RecvWR{ID: uint64(k), SGEs: []SGE{dstSGE}}))
+			}
+			copy(w.dst.want, w.src.want[:size])
+			list[k] = w
+			must(t, a.qp.PostSend(wr))
+		}
+		finish := func(f *flat, what string) error {
+			if err := f.check(what, 0, f.Size); err != nil {
+				return err
+			}
+			poison(f)
+			return nil
+		}
+		must(t, a.cq.PollFor(batch, func(wc WC) error {
+			w := list[wc.ID]
+			if wc.Status != Success {
+				return fmt.Errorf("completion %+v", wc)
+			}
+			if err := finish(w.src, "source"); err != nil {
+				return err
+			}
+			if w.recv {
+				return nil
+			}
+			return finish(w.dst, "destination")
+		}))
+		if buffers > 0 {
+			must(t, b.cq.PollFor(buffers, func(wc WC) error { return finish(list[wc.ID].dst, "buffer") }))
+		}
+		if len(kept) > 24 {
+			for _, f := range kept {
+				must(t, f.check("after its completion", 0, f.Size))
+				must(t, f.mr.Dereg())
+				f.Free()
+			}
+			kept = nil
+		}
+	}
+	for _, f := range kept {
+		must(t, f.check("after its completion", 0, f.Size))
+		must(t, f.mr.Dereg())
+		f.Free()
+	}
+	endSides(t, a, b)
 }
 
 // What ends an object under load: when the operation is done, the memory behind

@@ -28,7 +28,7 @@ const (
 func (w way) String() string { return [...]string{"loopback", "near", "wire", "uplink"}[w] }
 
 // ways are all of them: what a program sees must not depend on it.
-func ways() []way { return []way{loopback} }
+func ways() []way { return []way{loopback, near, wired2, uplink} }
 
 // duo is two machines that reach each other: with loopback the same one.
 type duo struct {
@@ -154,9 +154,6 @@ func (d *duo) machines() []*machine {
 	}
 	return []*machine{d.a, d.b}
 }
-
-// engines are the RDMA functions of the two sides, as newTraffic wants them.
-func (d *duo) engines() []*IRDMA { return []*IRDMA{d.a.r, d.b.r} }
 
 // end takes both machines down; the devices must not have complained.
 func (d *duo) end(t *testing.T) {

@@ -79,14 +79,3 @@ func (r *IRDMA) ReadCounters() (Counters, error) {
 	}
 	return c, nil
 }
-
-// since is what has been counted since an earlier time.
-func (c Counters) since(before Counters) Counters {
-	out := make(Counters)
-	for name, n := range c {
-		if d := (n - before[name]) & (1<<counterMap[name].width - 1); d != 0 {
-			out[name] = d
-		}
-	}
-	return out
-}
