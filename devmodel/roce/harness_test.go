@@ -31,6 +31,10 @@ type node struct {
 	busy        bool // what ends is in use for the time being
 	refuseLocal Code
 	gen         uint32
+
+	// With a wire: receive WQEs to come, and when what has ended is free.
+	coming  []coming
+	settled time.Duration
 }
 
 func (n *node) Now() time.Duration { return n.net.now }
@@ -47,7 +51,7 @@ func (n *node) Local(w *WQE, again bool) (bool, Code) {
 	if !again {
 		n.local = append(n.local, w.Index)
 	}
-	return !n.busy, n.refuseLocal
+	return n.free(again), n.refuseLocal
 }
 
 func (n *node) Completed(w *WQE) bool {
@@ -82,7 +86,15 @@ func (n *node) Invalidate(stag uint32, again bool) (bool, Code) {
 	if !again {
 		n.got = append(n.got, fmt.Sprintf("invalidate %d", stag))
 	}
-	return !n.busy, n.stags[stag]
+	return n.free(again), n.stags[stag]
+}
+
+// free tells whether nobody uses what the node has ended.
+func (n *node) free(again bool) bool {
+	if w := n.net.wire; w != nil && !again && w.rng.IntN(2) == 0 {
+		n.settled = n.net.now + time.Duration(w.rng.IntN(500))*time.Microsecond
+	}
+	return !n.busy && n.net.now >= n.settled
 }
 
 func (n *node) List(l *SGL) {
@@ -116,6 +128,8 @@ func (n *node) Copy(dst *SGL, dstOff uint32, src *SGL, srcOff uint32, size uint3
 	if src.Inline {
 		buf = buf[:size]
 		src.InlineBytes(buf, srcOff)
+	} else if p, ok := src.Owner.(*payload); ok {
+		buf = append(buf, p.bytes[srcOff:srcOff+size]...)
 	} else {
 		from := src.Owner.(*node)
 		if from.gen != src.Generation {
@@ -163,9 +177,14 @@ type network struct {
 
 	sent []Run // if record
 	rec  bool
+
+	wire *wire // instead of all that but now
 }
 
 func (n *network) send(to *node, r *Run) bool {
+	if n.wire != nil {
+		return n.wire.send(n, to, r)
+	}
 	if n.bound > 0 && len(n.flights) >= n.bound {
 		return false
 	}

@@ -78,7 +78,7 @@ func put24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byt
 func (p *Packet) Octets() int { return p.end - p.L3 }
 
 // Multicast tells whether the destination is a group of IP.
-func (p *Packet) Multicast() bool {
+func (p *Path) Multicast() bool {
 	if p.IPv4 {
 		return p.Dest[12]>>4 == 0xE
 	}
@@ -89,6 +89,7 @@ func (p *Packet) Multicast() bool {
 // or UnknownOpcode, fields may be missing.
 func (p *Packet) Parse(f []byte, i *frame.Info) Verdict {
 	*p = Packet{L3: i.L3, end: i.End}
+	p.IPv4 = i.Network == frame.IPv4
 	if i.Fragment {
 		return Fragment
 	}
@@ -100,7 +101,7 @@ func (p *Packet) Parse(f []byte, i *frame.Info) Verdict {
 	p.Tagged, p.TCI = i.Tags == 1, i.TCI
 	ip, udp := f[i.L3:], f[i.L4:i.End]
 	want := i.L3 + ipv6Len
-	if p.IPv4 = i.Network == frame.IPv4; p.IPv4 {
+	if p.IPv4 {
 		want = i.L3 + ipv4Len
 		copy(p.Source[12:], ip[12:16])
 		copy(p.Dest[12:], ip[16:20])
@@ -177,12 +178,22 @@ func (p *Packet) transport(b []byte) Verdict {
 	return OK
 }
 
+// L3 is where the IP header stands in a frame on a path.
+func L3(path *Path) int {
+	if path.Tagged {
+		return frame.HeaderLen + frame.TagLen
+	}
+	return frame.HeaderLen
+}
+
+// Octets is the length, as IP counts it, of a packet with n bytes of payload.
+func Octets(path *Path, opcode uint8, n int) int {
+	return HeaderLen(path, opcode) - L3(path) + (n+3)&^3 + icrcLen
+}
+
 // HeaderLen is the number of bytes before the payload of a packet on a path.
 func HeaderLen(path *Path, opcode uint8) int {
-	n := frame.HeaderLen + frame.UDPLen + bthLen + opcodes[opcode].headers.len()
-	if path.Tagged {
-		n += frame.TagLen
-	}
+	n := L3(path) + frame.UDPLen + bthLen + opcodes[opcode].headers.len()
 	if path.IPv4 {
 		return n + ipv4Len
 	}
@@ -217,12 +228,11 @@ func (p *Packet) Encode(f []byte, path *Path, n int) []byte {
 func ethernet(f []byte, path *Path) (l3 int) {
 	copy(f, path.DestMAC[:])
 	copy(f[6:], path.SourceMAC[:])
-	l3 = frame.HeaderLen
 	if path.Tagged {
 		be.PutUint16(f[12:], frame.TypeVLAN)
 		be.PutUint16(f[14:], path.TCI)
-		l3 += frame.TagLen
 	}
+	l3 = L3(path)
 	t := uint16(frame.TypeIPv6)
 	if path.IPv4 {
 		t = frame.TypeIPv4
