@@ -80,3 +80,22 @@ func (s sockets) listening() map[string]bool {
 	}
 	return all
 }
+
+// Listeners are what listened in this guest at some time, as the agent sees it. It
+// is for programs of ours that run in a guest beside the agent.
+type Listeners struct {
+	sockets sockets
+	before  map[string]bool
+}
+
+// ListenersNow looks at all sockets (TCP, UDP, RDMA-CM).
+func ListenersNow() Listeners {
+	s := guestSockets()
+	return Listeners{s, s.listening()}
+}
+
+// AwaitNew waits until something listens that did not; it reports false after the
+// limit, and when ended is closed.
+func (l Listeners) AwaitNew(limit time.Duration, ended <-chan struct{}) bool {
+	return l.sockets.awaitNew(l.before, limit, ended)
+}

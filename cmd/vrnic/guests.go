@@ -13,14 +13,25 @@ import (
 	"github.com/vrnic/vrnic/serve"
 )
 
-// launch boots the guests with a card each.
+// launch boots the guests with a card each and runs the commands.
 func (r *runFlags) launch(ctx context.Context, c launch.Config, host *serve.Host, sockets []string) (launch.Result, error) {
 	first := r.guest(c, 0, sockets)
 	first.Booted = describe(host, 0)
 	if r.guests == 1 {
 		return launch.Run(ctx, first)
 	}
-	second := r.guest(c, 1, sockets)
+	second, end := r.second(c, host, sockets)
+	defer end()
+	if r.peer != "" {
+		second.Command = []string{"sh", "-c", r.peer}
+	}
+	return launch.RunPair(ctx, first, second)
+}
+
+// second is the second guest, without a command; end writes what is left of its
+// output.
+func (r *runFlags) second(c launch.Config, host *serve.Host, sockets []string) (second launch.Config, end func()) {
+	second = r.guest(c, 1, sockets)
 	second.Booted = describe(host, 1)
 	second.Name = "peer"
 	second.GDB, second.TTY, second.Stdin = false, false, nil
@@ -31,17 +42,15 @@ func (r *runFlags) launch(ctx context.Context, c launch.Config, host *serve.Host
 	}
 	prefixed := func() *launch.PrefixedLines { return launch.NewPrefixedLines(os.Stderr, second.Name+": ", eol) }
 	stdout, stderr, console := prefixed(), prefixed(), prefixed()
-	defer stdout.Close()
-	defer stderr.Close()
-	defer console.Close()
 	second.Command, second.Stdout, second.Stderr = nil, stdout, stderr
-	if r.peer != "" {
-		second.Command = []string{"sh", "-c", r.peer}
-	}
 	if c.Console != nil {
 		second.Console = console
 	}
-	return launch.RunPair(ctx, first, second)
+	return second, func() {
+		console.Close()
+		stderr.Close()
+		stdout.Close()
+	}
 }
 
 // guest is the i-th of the guests: c with what is its own.

@@ -41,7 +41,7 @@ the stock Linux ice and irdma drivers and rdma-core run on it inside QEMU.
 	f := root.PersistentFlags()
 	f.StringVar(&g.logLevel, "log-level", "", "least severe diagnostics to print: trace, debug, info, warn, error, off (default info; for the cards of vrnic run warn)")
 	f.StringVar(&g.logFormat, "log-format", "text", "format of diagnostics: text or json")
-	root.AddCommand(newServe(g), newRun(g), newImage(g), newExplain(), newDecode(), newCtl(), newRules())
+	root.AddCommand(newServe(g), newRun(g), newImage(g), newExplain(), newDecode(), newCtl(), newRules(), newTest(g), newGuestSuite())
 	return root
 }
 

@@ -114,7 +114,7 @@ strict the status is 3 if it were 0 and a driver made errors.`,
 			if err := r.watching.parse(&o); err != nil {
 				return err
 			}
-			status, err := r.run(cmd.Context(), g, logger, c, o)
+			status, err := r.run(cmd.Context(), g, logger, c, o, r.launch)
 			if err != nil {
 				return exitStatus{status, err}
 			}
@@ -124,12 +124,18 @@ strict the status is 3 if it were 0 and a driver made errors.`,
 			return nil
 		},
 	}
+	r.flags(cmd, g)
+	cmd.Flags().StringVar(&r.peer, "peer", "", "the second guest's command, for sh -c")
+	return cmd
+}
+
+// flags adds those that say what guests and cards are like.
+func (r *runFlags) flags(cmd *cobra.Command, g *global) {
 	f := cmd.Flags()
 	f.StringVarP(&r.kernel, "kernel", "k", "debian-backports", "debian-12, debian-13, debian-backports, host, a bzImage, or a kernel build tree")
 	f.StringArrayVarP(&r.modules, "module", "m", nil, "a .ko file, or a directory of them, that replaces the kernel's module of that name")
 	f.StringVar(&r.extra, "image", "", "programs that guests do not have otherwise: "+strings.Join(images.ExtraNames(), ", "))
 	f.IntVar(&r.guests, "guests", 1, "1, or 2 on one switch")
-	f.StringVar(&r.peer, "peer", "", "the second guest's command, for sh -c")
 	f.IntVar(&r.cpus, "cpus", launch.DefaultCPUs, "virtual CPUs")
 	f.StringVar(&r.memory, "memory", "1G", "guest memory, with suffix M or G")
 	f.StringVar(&r.mac, "mac", defaultMAC, "MAC address of the first card; the second has the next")
@@ -153,12 +159,14 @@ The IPv6 address ends in the same byte: fd77::N/64`)
 	r.watching.flags(cmd)
 	r.personality = personalityFlag(cmd)
 	g.cacheFlags(cmd)
-	return cmd
 }
 
-// run boots the guest described by c; the status counts with or without an
-// error.
-func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config, o serve.Options) (status int, err error) {
+// runner does something with guests that c describes, whose cards are host's.
+type runner func(ctx context.Context, c launch.Config, host *serve.Host, sockets []string) (launch.Result, error)
+
+// run gets what the guests described by c need, serves their cards and lets do run
+// them; the status counts with or without an error.
+func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c launch.Config, o serve.Options, do runner) (status int, err error) {
 	cache, err := g.openCache(logger)
 	if err != nil {
 		return statusFailed, err
@@ -212,7 +220,7 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 
 	// A reader that has had enough ends CMD, by SIGPIPE in the guest, not us.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	result, err := r.launch(ctx, c, host, o.Sockets)
+	result, err := do(ctx, c, host, o.Sockets)
 	defer func() {
 		if err := r.watching.tell(g, cards, host, r.artifacts); err != nil {
 			logger.Error(err.Error())

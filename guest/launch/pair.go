@@ -24,7 +24,7 @@ func RunPair(ctx context.Context, c, peer Config) (Result, error) {
 	if len(c.Command) == 0 {
 		return Result{}, errors.New("launch: no command given")
 	}
-	m, other, err := bootPair(ctx, c, peer)
+	m, other, err := BootPair(ctx, c, peer)
 	if err != nil {
 		return Result{}, err
 	}
@@ -69,8 +69,8 @@ func RunPair(ctx context.Context, c, peer Config) (Result, error) {
 	return result, nil
 }
 
-// bootPair boots two guests at the same time; both or none.
-func bootPair(ctx context.Context, a, b Config) (*Machine, *Machine, error) {
+// BootPair boots two guests at the same time; both or none.
+func BootPair(ctx context.Context, a, b Config) (*Machine, *Machine, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
