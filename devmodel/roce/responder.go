@@ -514,7 +514,11 @@ func (r *responder) sendResponse(a *answer) bool {
 
 // responseFault takes the news that a response at p could not be read.
 func (r *responder) responseFault(p uint32, code Code) {
-	if !r.live || r.failing {
+	if !r.live {
+		return
+	}
+	// A NAK that waits is for what came later, or the same again.
+	if r.failing && diff(r.answers.at(r.answers.len()-1).psn, p) <= 0 {
 		return
 	}
 	r.answers.clear()
