@@ -30,6 +30,9 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 	if r.Op == roce.SourceFault {
 		return true // no packet of a wire; the sender finds out by itself
 	}
+	if q.inbox.noted && r.IsResponse() {
+		return false // the note comes first
+	}
 	if q.toSend < r.Bytes || q.toSend == 0 {
 		q.unsent = true
 		return false
