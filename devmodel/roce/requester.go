@@ -58,6 +58,7 @@ type requester struct {
 
 	retries, rnrs uint8
 	gap           bool          // gone back since the last progress, on the peer's word
+	denied        bool          // the peer cannot read what it was asked for, and has been told
 	resting       bool          // after an RNR NAK
 	deadline      time.Duration // of the rest or of the retransmission; 0: none
 
@@ -296,6 +297,8 @@ func (r *requester) refused(p uint32, syndrome uint8) {
 	case !r.live:
 	case syndrome == synSequence:
 		r.lost()
+	case missing && !r.holds(0, p) && r.denied:
+		r.fail(RemoteAccess) // the NAK for that read was overtaken by a later one
 	case missing && !r.holds(0, p):
 		// The peer executes no more, but an earlier read's data has not come:
 		// that it is who fails, when it is asked for in vain.
@@ -359,7 +362,7 @@ func (r *requester) cover(p uint32) (missing bool) {
 // settle follows up on changed entries.
 func (r *requester) settle(progress bool) {
 	if progress {
-		r.retries, r.rnrs, r.gap = 0, 0, false
+		r.retries, r.rnrs, r.gap, r.denied = 0, 0, false, false
 		if !r.resting {
 			r.deadline = 0 // and set anew while something is outstanding
 		}
@@ -538,7 +541,7 @@ func (r *requester) response(run *Run) {
 	case f.Gone:
 		r.gap = true // nothing is to be had by asking again
 	case f.Source:
-		r.gap = true
+		r.gap, r.denied = true, true
 		r.out = Run{Op: SourceFault, Response: true, PSN: psn(run.PSN + placed), N: 1, Code: f.Code}
 		r.host.Transmit(&r.out)
 	default:
