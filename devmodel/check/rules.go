@@ -16,6 +16,7 @@ var units = []struct {
 	{"Host memory cache", hmcRules},
 	{"Completion and event queues", eventRules},
 	{"Queue pairs", qpRules},
+	{"Datagrams", udRules},
 	{"Memory regions", mrRules},
 }
 

@@ -25,6 +25,7 @@ type worker struct {
 	engine *engine.Engine
 	sq     uint64
 	qpc    uint64
+	page   uint64 // registered, for a datagram QP
 }
 
 const (
@@ -108,14 +109,6 @@ var qpScenarios = merge(
 		"qp-doorbell-app": {
 			trigger: func(b *bench) { work(b, true).ring(userDoorbell, workerQP+1) },
 			near:    func(b *bench) { work(b, true).ring(userDoorbell, workerQP) },
-		},
-		"qp-send-unbuilt": { // of datagrams
-			trigger: func(b *bench) {
-				w := work(b, false)
-				w.G.Store(w.SQ+24, sendSEND|1<<63)
-				w.ring("PFPE_WQEALLOC", rdmatest.GSIQP)
-			},
-			near: func(b *bench) { work(b, false).ring("PFPE_WQEALLOC", rdmatest.GSIQP) },
 		},
 		"qp-memory": {
 			trigger: func(b *bench) { work(b, false, unmappedSQ).ring("PFPE_WQEALLOC", workerQP) },
