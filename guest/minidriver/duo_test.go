@@ -33,6 +33,8 @@ func ways() []way { return []way{loopback, near, wired2, uplink} }
 // duo is two machines that reach each other: with loopback the same one.
 type duo struct {
 	a, b     *machine
+	way      way
+	kernel   Kernel
 	findings *findings
 	control  [2]func(what, arg string) // of the cards' cables and resets
 	sockets  [2]string
@@ -58,7 +60,7 @@ func startDuo(t testing.TB, o duoOptions) *duo {
 	if o.guest == 0 {
 		o.guest = 128
 	}
-	d := &duo{findings: new(findings), ctx: ctx}
+	d := &duo{way: o.way, findings: new(findings), ctx: ctx}
 	dir := t.TempDir()
 	network := func(uplinks ...string) serve.Network {
 		var n serve.Network
@@ -116,31 +118,36 @@ func startDuo(t testing.TB, o duoOptions) *duo {
 	default:
 		host("first", network(o.raw), d.sockets[:]...)
 	}
-	d.a = d.boot(t, 0, o)
+	d.kernel = o.kernel
+	boot := func(card int) *machine {
+		g, err := NewGuest(o.guest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := g.Check(); err != nil {
+				t.Error(err)
+			}
+			g.Close()
+		})
+		return d.boot(t, card, g)
+	}
+	d.a = boot(0)
 	if d.b = d.a; o.way != loopback {
-		d.b = d.boot(t, 1, o)
+		d.b = boot(1)
 	}
 	return d
 }
 
-func (d *duo) boot(t testing.TB, card int, o duoOptions) *machine {
+// boot attaches a guest to a card and brings it up.
+func (d *duo) boot(t testing.TB, card int, g *Guest) *machine {
 	t.Helper()
-	g, err := NewGuest(o.guest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Check(); err != nil {
-			t.Error(err)
-		}
-		g.Close()
-	})
 	f, err := Attach(d.ctx, d.sockets[card], g)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Detach)
-	m, err := bringUp(f, o.kernel, Options{})
+	m, err := bringUp(f, d.kernel, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

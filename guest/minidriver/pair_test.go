@@ -81,8 +81,10 @@ func endSides(t testing.TB, sides ...*side) {
 			}
 		}
 		if s.mem != nil {
-			if err := s.mem.mr.Dereg(); err != nil {
-				t.Fatal(err)
+			if s.mem.mr != nil {
+				if err := s.mem.mr.Dereg(); err != nil {
+					t.Fatal(err)
+				}
 			}
 			s.mem.Free()
 		}
