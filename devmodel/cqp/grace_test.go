@@ -354,7 +354,7 @@ func TestCommandsDoNotWaitForAStep(t *testing.T) {
 	d := New(t, hmc.Profile{}, func(c *rdma.Config) {
 		c.Engine = e
 		c.Emit = func(event any) {
-			if _, ok := event.(qp.SendNotExecuted); ok { // in a step of the QP, which UD posts end in
+			if _, ok := event.(qp.HandleAbsent); ok { // in a step of the QP
 				once.Do(func() { close(inside); <-leave })
 			}
 		}

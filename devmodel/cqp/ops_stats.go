@@ -44,14 +44,23 @@ func (c *CQP) gatherStats(w *wqe) (result, error) {
 	if err := c.statsFunction(w); err != nil {
 		return result{}, err
 	}
-	counters, ok := c.qps.Stats(), true
-	if w.flag(3, useInstance) {
-		i := uint8(w.bits(3, 6, 0))
-		if counters, ok = c.qps.InstanceStats(i); !ok {
-			return result{}, c.absent(w, "statistics instance", uint32(i))
-		}
+	instance := w.flag(3, useInstance)
+	i := uint8(w.bits(3, 6, 0))
+	if _, ok := c.qps.InstanceStats(i); instance && !ok {
+		return result{}, c.absent(w, "statistics instance", uint32(i))
 	}
-	return result{}, c.write(w, "statistics buffer", w.q[4], counters[:])
+	// A step counts what it did at its end. Once those that run now are over,
+	// all that completions have told of is counted.
+	then := func() (result, error) {
+		counters, ok := c.qps.Stats(), true
+		if instance {
+			if counters, ok = c.qps.InstanceStats(i); !ok {
+				return result{}, c.absent(w, "statistics instance", uint32(i))
+			}
+		}
+		return result{}, c.write(w, "statistics buffer", w.q[4], counters[:])
+	}
+	return result{grace: true, then: then}, nil
 }
 
 // Priorities is the map of user priorities, UP_MAP.

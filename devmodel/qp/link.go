@@ -46,9 +46,18 @@ func (q *QP) route(a ModifyArgs) {
 	q.address.Store(n)
 }
 
-// accepts tells whether packets of a sender at s are for the QP at a.
-func (a *address) accepts(s *address) bool {
-	return a.connected(&s.path) && samePartition(a.pkey, s.pkey)
+// accepts tells whether packets of a sender at s are for the QP at a; nil: one
+// that is not connected.
+func (a *address) accepts(s *address) wire.Verdict {
+	switch {
+	case a == nil:
+		return wire.WrongState
+	case !a.connected(&s.path):
+		return wire.WrongAddress
+	case !samePartition(a.pkey, s.pkey):
+		return wire.BadPKey
+	}
+	return wire.OK
 }
 
 // connected tells whether packets on that path are of the QP's connection.
@@ -71,7 +80,7 @@ func (q *QP) Transmit(r *roce.Run) bool {
 	case a.loopback:
 		return q.deliver(q.table, a, r)
 	case !a.reachable:
-		q.table.counters.noRoute(a.path.IPv4)
+		q.noRoute(a, r)
 		return true
 	}
 	return q.sendFrames(a, r)
@@ -80,11 +89,16 @@ func (q *QP) Transmit(r *roce.Run) bool {
 // deliver puts a run into the inbox of the peer, a QP of table t.
 func (q *QP) deliver(t *Table, a *address, r *roce.Run) bool {
 	p := t.lookup(a.peer)
-	if p == nil || p.typ != RoCERC {
-		return true
+	v := wire.NoQP
+	switch {
+	case p == nil:
+	case p.typ != RoCERC:
+		v = wire.WrongService
+	default:
+		if v = p.address.Load().accepts(a); v == wire.OK {
+			return p.inbox.put(r, q, p, q.shard)
+		}
 	}
-	if b := p.address.Load(); b == nil || !b.accepts(a) {
-		return true
-	}
-	return p.inbox.put(r, q, p, q.shard)
+	t.refused(a, r, v)
+	return true
 }

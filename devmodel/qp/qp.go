@@ -172,10 +172,12 @@ type QP struct {
 	ep     *roce.Endpoint // of RC
 	ud     *datagrams     // of UD
 	counts roce.Stats     // as far as they are in the table's counters
-	shard  *engine.Shard
-	work   *scratch
-	toSend uint32 // bytes that the step may still put on the wire
-	unsent bool   // it had more
+	// What the Endpoint counts as sent but did not leave.
+	uncounted traffic
+	shard     *engine.Shard
+	work      *scratch
+	toSend    uint32 // bytes that the step may still put on the wire
+	unsent    bool   // it had more
 
 	// Waits for others' use of STags that the QP has ended: the last one
 	// begun, those of the send queue and of the peer, and the last one over.
@@ -202,7 +204,10 @@ type Config struct {
 type Table struct {
 	cfg  Config
 	emit func(any)
-	qps  map[uint32]*QP // guarded by the control lock
+	// watched: somebody gets the events. Those of packets are made for nobody
+	// else.
+	watched bool
+	qps     map[uint32]*QP // guarded by the control lock
 	// The same for steps, in pages.
 	pages [maxQPs / pageQPs]atomic.Pointer[page]
 
@@ -222,6 +227,7 @@ type page [pageQPs]atomic.Pointer[QP]
 
 // New makes a Table without a QP.
 func New(c Config) *Table {
+	watched := c.Emit != nil
 	if c.Emit == nil {
 		c.Emit = func(any) {}
 	}
@@ -234,7 +240,7 @@ func New(c Config) *Table {
 	if c.Timing == (Timing{}) {
 		c.Timing = DefaultTiming()
 	}
-	t := &Table{cfg: c, emit: c.Emit, qps: map[uint32]*QP{}}
+	t := &Table{cfg: c, emit: c.Emit, watched: watched, qps: map[uint32]*QP{}}
 	if c.Engine != nil {
 		t.waiter.grace = c.Engine.Grace()
 	}

@@ -93,6 +93,8 @@ func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
 	*left -= min(*left, in.Bytes)
 	if in.IsResponse() && q.state.sends() || !in.IsResponse() && q.state.receives() {
 		q.ep.Handle(in)
+	} else {
+		q.ignored(in, frame)
 	}
 	return true
 }

@@ -35,14 +35,6 @@ func (q *QP) admitDatagram(p *wire.Packet) wire.Verdict {
 	return wire.OK
 }
 
-// datagram takes a packet of UD. The buffer is the QP's.
-func (q *QP) datagram(b *buffer, p *wire.Packet) {
-	if !q.inbox.putFrame(b, q) {
-		q.table.dropped(p, wire.NoBuffer)
-		b.release()
-	}
-}
-
 // multicast gives a packet to the members of its group, the sender's own QP
 // among them if it is one (as rxe_recv.c:rxe_rcv_mcast_pkt).
 func (t *Table) multicast(f []byte, p *wire.Packet) wire.Verdict {

@@ -71,9 +71,7 @@ func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
 			continue // a run: it was for a connection that had this number
 		}
 		left -= min(left, uint32(len(b.packet.Payload)))
-		if v := q.place(b); v != wire.OK {
-			q.table.dropped(&b.packet, v)
-		}
+		q.received(&b.packet, q.place(b))
 		b.release()
 	}
 	again = q.sendDatagrams(s.Part(stepRuns))
@@ -146,10 +144,16 @@ func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
 	}
 	q.ud.psn = (q.ud.psn + 1) & psnMask
 	if !h.Reachable {
-		t.counters.noRoute(path.IPv4)
+		for c := range q.each {
+			c.noRoute(path.IPv4, 1)
+		}
 		return 0
 	}
 	f := p.Encode(b.bytes, &path, n)
+	for c := range q.each {
+		c.sent(f, &path)
+		c.add(outSends, 1)
+	}
 	own := path.DestMAC == t.cfg.MAC()
 	group := path.DestMAC[0]&1 != 0
 	if group || !own && !h.Loopback {

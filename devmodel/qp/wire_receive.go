@@ -24,9 +24,7 @@ func (t *Table) Receive(f []byte, i *frame.Info) {
 	if v == wire.OK {
 		v = t.admit(f, &p)
 	}
-	if v != wire.OK {
-		t.dropped(&p, v)
-	}
+	t.arrived(&p, v)
 }
 
 // admit finds the QP that a packet is for and gives it the frame.
@@ -46,6 +44,9 @@ func (t *Table) admit(f []byte, p *wire.Packet) wire.Verdict {
 		return wire.WrongService
 	}
 	if q.typ == RoCEUD {
+		if v := q.admitDatagram(p); v != wire.OK {
+			return v
+		}
 		return t.queue(f, p, q)
 	}
 	a := q.address.Load()
@@ -79,10 +80,6 @@ func (t *Table) queue(f []byte, p *wire.Packet, q *QP) wire.Verdict {
 	b.packet = *p
 	at := cap(f) - cap(p.Payload) // the payload lies in f
 	b.packet.Payload = b.bytes[at : at+len(p.Payload)]
-	if q.typ == RoCEUD {
-		q.datagram(b, &b.packet)
-		return wire.OK
-	}
 	if !q.inbox.putFrame(b, q) {
 		b.release()
 		return wire.NoBuffer
@@ -124,15 +121,6 @@ func (t *Table) congestion(f []byte, q *QP, p *wire.Packet) wire.Verdict {
 	if !p.CheckICRC(f) {
 		return wire.BadICRC
 	}
-	t.counters.add(statCNPHandled, 1<<32)
+	t.counters.add(cnpIgnored, 1)
 	return wire.OK
-}
-
-// dropped counts a packet that went no further.
-func (t *Table) dropped(p *wire.Packet, v wire.Verdict) {
-	off := statIP6InTruncated
-	if p.IPv4 {
-		off = statIP4InTruncated
-	}
-	t.counters.add(off, 1<<32)
 }

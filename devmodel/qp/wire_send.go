@@ -42,6 +42,7 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 	p.FromRun(r, 0)
 	b := q.table.buffers.scratch(wire.MaxHeader + int(min(r.Size, r.Bytes)) + wire.Trailer)
 	if b == nil {
+		q.notSent(a, r, 0)
 		return true
 	}
 	defer b.release()
@@ -52,6 +53,7 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 		n := r.PacketBytes(k)
 		at := wire.HeaderLen(&a.path, p.Opcode)
 		if f := q.read(b.bytes[at:at+int(n)], &r.SGL, r.Off+k*r.Size); f.failed {
+			q.notSent(a, r, k)
 			q.inbox.note(&roce.Run{Op: roce.SourceFault, Response: r.Op == roce.ReadResponse, PSN: p.PSN, N: 1, Code: f.code})
 			return true
 		}
