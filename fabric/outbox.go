@@ -2,11 +2,19 @@
 
 package fabric
 
-import "sync"
+import (
+	"cmp"
+	"sync"
+)
 
 // outboxLimit bounds the bytes that wait for a peer; as much again may be on
-// its way into the socket.
-const outboxLimit = 1 << 20
+// its way into the socket. Nothing tells a station to wait, and what a card owes
+// at once to those who read from it by RDMA is some 10 MiB: a peer that is slow
+// only would see most of it never, as nobody sends less because of losses there.
+const outboxLimit = 64 << 20
+
+// outboxKept is the memory that a queue keeps when it is empty.
+const outboxKept = 1 << 20
 
 // wire is the way to a peer. One call of either send method runs at a time.
 type wire interface {
@@ -27,6 +35,7 @@ type outbox struct {
 	mu            sync.Mutex
 	changed       sync.Cond
 	wire          wire // nil: no peer
+	limit         int  // of pending, in bytes; 0: outboxLimit
 	pending, work []byte
 	frames        uint64 // in pending, the last of which may be a rest
 	busy          bool   // run is at work
@@ -43,7 +52,7 @@ func (o *outbox) put(frame []byte) {
 	case o.wire == nil:
 		o.noPeer++
 		return
-	case len(o.pending)+lengthLen+len(frame) > outboxLimit:
+	case len(o.pending)+lengthLen+len(frame) > cmp.Or(o.limit, outboxLimit):
 		o.dropped++
 		return
 	}
@@ -84,6 +93,9 @@ func (o *outbox) run() {
 		o.busy = true
 		o.mu.Unlock()
 		w.send(o.work)
+		if cap(o.work) > outboxKept {
+			o.work = nil
+		}
 		o.mu.Lock()
 		o.busy = false
 	}

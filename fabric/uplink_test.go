@@ -389,13 +389,17 @@ func TestStalledPeer(t *testing.T) {
 			}
 			defer c.Close()
 			want[UplinkUp](t, n.events)
+			const limit = 1 << 20
+			n.uplink.out.mu.Lock()
+			n.uplink.out.limit = limit
+			n.uplink.out.mu.Unlock()
 			for i := range sent {
 				n.port.Send(frame(mac(1), mac(0), 1514, uint32(i)))
 			}
 			n.uplink.out.mu.Lock()
 			held := len(n.uplink.out.pending)
 			n.uplink.out.mu.Unlock()
-			if held > outboxLimit {
+			if held > limit {
 				t.Errorf("%d bytes are held", held)
 			}
 			stats := n.uplink.Stats()
