@@ -5,6 +5,7 @@ package roce
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -28,7 +29,10 @@ type node struct {
 	fails []string
 	local []uint32 // indices of local work done
 
-	busy        bool // what ends is in use for the time being
+	busy        bool   // what ends is in use for the time being
+	full        bool   // its CQ takes nothing
+	late        bool   // answers when nothing is on its way to it
+	limit       uint64 // of its memory, unless 0
 	refuseLocal Code
 	gen         uint32
 
@@ -55,6 +59,9 @@ func (n *node) Local(w *WQE, again bool) (bool, Code) {
 }
 
 func (n *node) Completed(w *WQE) bool {
+	if n.full {
+		return false
+	}
 	n.got = append(n.got, fmt.Sprintf("sq %d op %d", w.Index, w.Op))
 	return true
 }
@@ -71,6 +78,9 @@ func (n *node) Receive(r *Recv) (Got, Code) {
 }
 
 func (n *node) Received(r *Recv, c *Received) bool {
+	if n.full {
+		return false
+	}
 	n.got = append(n.got, fmt.Sprintf("rq %d %+v", r.Index, *c))
 	return true
 }
@@ -91,7 +101,7 @@ func (n *node) Invalidate(stag uint32, again bool) (bool, Code) {
 
 // free tells whether nobody uses what the node has ended.
 func (n *node) free(again bool) bool {
-	if w := n.net.wire; w != nil && !again && w.rng.IntN(2) == 0 {
+	if w := n.net.wire; w != nil && w.busy && !again && w.rng.IntN(2) == 0 {
 		n.settled = n.net.now + time.Duration(w.rng.IntN(500))*time.Microsecond
 	}
 	return !n.busy && n.net.now >= n.settled
@@ -113,6 +123,9 @@ func (n *node) span(l *SGL, off, size uint32) (out [][]byte, code Code) {
 			return nil, c
 		}
 		c := min(size, have)
+		if n.limit > 0 && addr+uint64(c) > n.limit {
+			return nil, 0x0108
+		}
 		out = append(out, n.mem[addr:addr+uint64(c)])
 		off, size = off+c, size-c
 	}
@@ -223,6 +236,12 @@ func (n *network) put(to *node, r Run) {
 		}
 	}
 	n.flights = append(n.flights, f)
+}
+
+// bringsTo tells whether something is on its way to a node.
+func (n *network) bringsTo(to *node) bool {
+	return slices.ContainsFunc(n.flights, func(f flight) bool { return f.to == to }) ||
+		n.wire != nil && slices.ContainsFunc(n.wire.queue, func(l letter) bool { return l.to == to })
 }
 
 // deliver hands over one run; false: none is on its way.
@@ -365,6 +384,9 @@ func (n *node) fill(at, size uint32, seed byte) {
 
 // progress does what there is to do at a node.
 func (n *node) progress() {
+	if n.late && n.net.bringsTo(n) {
+		return
+	}
 	for n.ep.Progress() {
 	}
 }

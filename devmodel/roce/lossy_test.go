@@ -194,6 +194,7 @@ func TestAnyNetwork(t *testing.T) {
 					f.delay = 20 * time.Microsecond
 					p.net.wire = newWire(seed, f.fate)
 					// It takes reordered responses badly, whoever sends them.
+					p.net.wire.busy = true
 					if p.net.wire.whole = whole; !whole && f.late == 0 {
 						for _, n := range []*node{p.a, p.b} {
 							p.net.wire.strict[n] = newCompleter(n)
@@ -258,7 +259,7 @@ func TestEachPacket(t *testing.T) {
 		t.Helper()
 		p := newPair(t, settings{psnA: 0xFFFFFA, psnB: 3, retries: 3, memory: 1 << 18})
 		w := newWire(uint64(one), fate{delay: 10 * time.Microsecond})
-		p.net.wire = w
+		p.net.wire, w.busy = w, true
 		k := -1
 		w.drop = func(_ *node, r *Run) bool {
 			w.dup, w.late = 0, 0

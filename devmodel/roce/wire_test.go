@@ -15,6 +15,7 @@ type wire struct {
 	rng *rand.Rand
 	fate
 	whole  bool // runs instead of packets
+	busy   bool // what ends is in use for a while, now and then
 	rewire func(to *node, p *Run)
 	drop   func(to *node, p *Run) bool
 
@@ -70,7 +71,8 @@ func (w *wire) send(n *network, to *node, r *Run) bool {
 		if p.Bytes > 0 {
 			data, code := to.peer.read(&r.SGL, r.Off+k*r.Size, p.Bytes)
 			if code != 0 {
-				to.peer.ep.Handle(&Run{Op: SourceFault, Response: r.Op == ReadResponse, PSN: p.PSN, N: 1, Code: code})
+				// The sender finds out by itself, a little later.
+				w.insert(letter{to.peer, Run{Op: SourceFault, Response: r.Op == ReadResponse, PSN: p.PSN, N: 1, Code: code}, n.now})
 				return true
 			}
 			p.SGL.Owner = &payload{data}
