@@ -26,9 +26,11 @@ type Port struct {
 
 type traffic struct{ frames, bytes atomic.Uint64 }
 
-func (t *traffic) count(n int) {
-	t.frames.Add(1)
-	t.bytes.Add(uint64(n))
+func (t *traffic) count(n int) { t.add(1, uint64(n)) }
+
+func (t *traffic) add(frames, bytes uint64) {
+	t.frames.Add(frames)
+	t.bytes.Add(bytes)
 }
 
 // PortStats are the counters of a port since it was attached. Bytes are those
@@ -122,6 +124,38 @@ func (p *Port) deliver(frame []byte) {
 	}
 	p.receiver.Receive(frame)
 }
+
+// Near is the port to which the switch would hand a frame from the station to
+// dst, and nobody would look at it, hold it up or lose it on the way: no capture,
+// no impairment, and links that are up. nil: there is none. What goes there by
+// another way than Send is to be told by Passed.
+func (p *Port) Near(dst [6]byte) *Port {
+	a := address(dst[:])
+	if p.sw.capture != nil || group(a) || !p.up.Load() || p.txRule.Load() != nil {
+		return nil
+	}
+	ports := *p.sw.ports.Load() // before the look-up, as in forward
+	id, ok := p.sw.table.find(a)
+	if !ok || int(id) >= len(ports) {
+		return nil
+	}
+	to := ports[id]
+	if to == nil || to == p || !to.up.Load() || to.rxRule.Load() != nil {
+		return nil
+	}
+	return to
+}
+
+// Passed counts frames of so many bytes together, padding included, that the
+// station at src has given to that of a port that is Near.
+func (p *Port) Passed(to *Port, src [6]byte, frames, bytes uint64) {
+	p.tx.add(frames, bytes)
+	to.rx.add(frames, bytes)
+	p.sw.table.learn(p, address(src[:]))
+}
+
+// Station is what was given to Attach.
+func (p *Port) Station() Receiver { return p.receiver }
 
 // SetLink connects or cuts the cable. Without link nothing passes, what is in
 // the cable is lost, and the switch forgets the addresses behind it.

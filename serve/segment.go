@@ -127,11 +127,11 @@ type card struct {
 // plug makes a card with a cable to the switch.
 func (g *segment) plug(name string, c devmodel.Config) *card {
 	s := &socket{}
-	port := g.sw.Attach(name, s)
-	c.Shared, c.Wire = g.engine, port
+	s.port = g.sw.Attach(name, s)
+	c.Shared, c.Wire, c.Near = g.engine, s.port, s
 	dev := devmodel.New(c)
 	s.card.Store(dev)
-	return &card{dev: dev, port: port}
+	return &card{dev: dev, port: s.port}
 }
 
 // close takes the card out.
@@ -142,6 +142,7 @@ func (c *card) close() {
 
 // socket is where the cable of a card ends: there before the card is.
 type socket struct {
+	port *fabric.Port // there before the card
 	card atomic.Pointer[devmodel.Device]
 }
 
@@ -149,4 +150,25 @@ func (s *socket) Receive(frame []byte) {
 	if d := s.card.Load(); d != nil {
 		d.Receive(frame)
 	}
+}
+
+// Card implements devmodel.Station.
+func (s *socket) Card() *devmodel.Device { return s.card.Load() }
+
+// Find implements devmodel.Near: cards find each other without frames where no
+// capture or impairment asks for them.
+func (s *socket) Find(dst [6]byte) devmodel.Station {
+	to := s.port.Near(dst)
+	if to == nil {
+		return nil
+	}
+	if other, ok := to.Station().(*socket); ok {
+		return other
+	}
+	return nil
+}
+
+// Passed implements devmodel.Near.
+func (s *socket) Passed(to devmodel.Station, src [6]byte, frames, bytes uint64) {
+	s.port.Passed(to.(*socket).port, src, frames, bytes)
 }

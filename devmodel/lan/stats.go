@@ -27,12 +27,18 @@ type portSide struct {
 }
 
 // count counts a frame of n bytes, FCS included, on the wire.
-func (p *portSide) count(f []byte, n int) {
-	p.octets.Add(uint64(n))
-	p.packets[frame.Class(f)].Add(1)
+func (p *portSide) count(f []byte, n int) { p.add(frame.Class(f), 1, n) }
+
+// add counts frames of n bytes each.
+func (p *portSide) add(class int, frames uint64, n int) {
+	if frames == 0 {
+		return
+	}
+	p.octets.Add(frames * uint64(n))
+	p.packets[class].Add(frames)
 	for i, limit := range sizeBins {
 		if n <= limit || i == len(sizeBins)-1 {
-			p.sizes[i].Add(1)
+			p.sizes[i].Add(frames)
 			break
 		}
 	}

@@ -54,6 +54,8 @@ func (a *address) accepts(s *address) wire.Verdict {
 		return wire.WrongState
 	case !a.connected(&s.path):
 		return wire.WrongAddress
+	case a.vid() != s.vid():
+		return wire.BadVLAN
 	case !samePartition(a.pkey, s.pkey):
 		return wire.BadPKey
 	}
@@ -82,6 +84,9 @@ func (q *QP) Transmit(r *roce.Run) bool {
 	case !a.reachable:
 		q.noRoute(a, r)
 		return true
+	}
+	if sent, ok := q.passes(a, r); ok {
+		return sent
 	}
 	return q.sendFrames(a, r)
 }

@@ -25,6 +25,7 @@ type scratch struct {
 	wqe      words
 	dst, src []mr.Segment
 	inline   [roce.MaxInline]byte
+	burst    Burst
 }
 
 // owner is a QP as the one whose memory a payload is in. The generation moves
@@ -89,6 +90,8 @@ func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
 		if !frame.run(in, q.ctx.PathMTU()) {
 			return true
 		}
+	} else if in.N == 1 {
+		in.Size = q.ctx.PathMTU() // a packet does not tell the sender's
 	}
 	*left -= min(*left, in.Bytes)
 	if in.IsResponse() && q.state.sends() || !in.IsResponse() && q.state.receives() {
@@ -145,7 +148,7 @@ func (q *QP) Copy(dst *roce.SGL, dstOff uint32, src *roce.SGL, srcOff uint32, n 
 		return q.copyFrame(dst, dstOff, from, src, srcOff, n)
 	}
 	from, ok := src.Owner.(*owner)
-	if !ok || from.generation.Load() != src.Generation {
+	if !ok || from.generation.Load() != src.Generation || !from.table.cfg.MayDMA() {
 		return roce.Fault{Gone: true}
 	}
 	need = mr.LocalRead
