@@ -292,3 +292,34 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Errorf("%d answers wait", n)
 	}
 }
+
+// Of a run that has come in part before, only the rest counts.
+func TestRunsThatOverlap(t *testing.T) {
+	p := newPair(t, settings{mtu: 256})
+	p.a.fill(0, 6*256, 1)
+	p.b.fill(100000, 6*256, 7)
+	p.b.receive(1, 0, 6*256)
+	part := func(op Op, from, n uint32, src *node, at uint32) Run {
+		return Run{Op: op, First: from == 0, Last: from+n == 6, AckReq: true, PSN: from, N: n, Size: 256, Bytes: n * 256,
+			SGL: src.list([2]uint32{at + from*256, n * 256})}
+	}
+	for _, r := range [][2]uint32{{0, 3}, {1, 4}, {0, 2}, {4, 2}} {
+		run := part(Send, r[0], r[1], p.a, 0)
+		p.b.ep.Handle(&run)
+	}
+	p.want(p.b, fmt.Sprintf("rq 1 %+v", Received{Len: 6 * 256}))
+	if !slices.Equal(p.a.mem[:6*256], p.b.mem[:6*256]) {
+		t.Error("memory of the send differs")
+	}
+	p.net.drop = func(*node, *Run) bool { return true }
+	p.a.post(readOf(p.a, 2, 200000, 100000, 6*256))
+	p.a.progress()
+	for _, r := range [][2]uint32{{0, 3}, {1, 4}, {0, 2}, {4, 2}} {
+		run := part(ReadResponse, r[0], r[1], p.b, 100000)
+		p.a.ep.Handle(&run)
+	}
+	p.want(p.a, "sq 2 op 1")
+	if !slices.Equal(p.b.mem[100000:100000+6*256], p.a.mem[200000:200000+6*256]) {
+		t.Error("memory of the read differs")
+	}
+}
