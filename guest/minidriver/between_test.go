@@ -117,3 +117,98 @@ func (d *duo) balanced(t *testing.T, clean bool) {
 		t.Errorf("errors were counted: %v, %v", a, b)
 	}
 }
+
+// What fails between two machines fails as on one.
+func TestVerbsErrorsBetween(t *testing.T) {
+	for _, w := range ways()[1:] {
+		t.Run(w.String(), func(t *testing.T) {
+			d := startDuo(t, duoOptions{way: w})
+			rnd := rand.New(rand.NewPCG(1, 9))
+			for _, c := range verbsErrors() {
+				t.Run(c.name, func(t *testing.T) { c.run(t, d.a.r, d.b.r, rnd) })
+			}
+			must(t, d.a.takeDown())
+			must(t, d.b.takeDown())
+		})
+	}
+}
+
+// A receiver that is late gets the message when it has a buffer, here in a VLAN and
+// with a priority.
+func TestReceiverNotReadyBetween(t *testing.T) {
+	forWays(t, duoOptions{}, func(t *testing.T, d *duo) {
+		for _, m := range d.machines() {
+			must(t, m.i.AddVLAN(77))
+		}
+		a, b := newPair(t, d.a.r, rand.New(rand.NewPCG(1, 10)), pairOptions{peer: d.b.r, attr: func(q *QPAttr) {
+			q.RNRTries, q.Tagged, q.VLANTag = 7, true, 0xa000|77
+		}})
+		for n := range uint64(10) {
+			must(t, a.qp.PostSend(a.send(n, 0, 6000), a.write(100+n, b, 20_000, 50)))
+			must(t, a.qp.fetched())
+			a.nothing(t)
+			b.nothing(t)
+			must(t, b.qp.PostRecv(RecvWR{ID: n, SGEs: []SGE{b.sge(100, 3000), b.sge(10_000, 3000)}}))
+			b.waitFor(t, received(n, Success))
+			a.waitFor(t, sent(n, Success), sent(100+n, Success))
+		}
+		copy(b.mem.want[100:], a.mem.want[:3000])
+		copy(b.mem.want[10_000:], a.mem.want[3000:6000])
+		copy(b.mem.want[20_000:], a.mem.want[20_000:20_050])
+		must(t, b.mem.check("receiver", 0, b.mem.Size))
+		endSides(t, a, b)
+		d.end(t)
+	})
+}
+
+// Where nothing arrives requests end by themselves: another VLAN, an address or a
+// QP that is not there, another partition of the numbers' space. The peer notices
+// nothing, and counters tell why.
+func TestNowhere(t *testing.T) {
+	for _, w := range ways() {
+		t.Run(w.String(), func(t *testing.T) {
+			d := startDuo(t, duoOptions{way: w})
+			rnd := rand.New(rand.NewPCG(1, 11))
+			for _, m := range d.machines() {
+				must(t, m.i.AddVLAN(5))
+			}
+			type pair struct{ a, b *side }
+			var pairs []pair
+			for _, change := range []func(a, b *side){
+				func(a, b *side) { a.qp.Attr.Tagged, a.qp.Attr.VLANTag = true, 5 },
+				func(a, b *side) { b.qp.Attr.Tagged, b.qp.Attr.VLANTag = true, 5 },
+				func(a, b *side) { a.qp.Attr.DestQP = 0x1234 },
+				func(a, b *side) { a.qp.Attr.DestIP[3]++ },
+				func(a, b *side) { b.qp.Attr.LocalIP[3]++ },
+				func(a, b *side) { b.qp.Attr.IPv6, b.qp.Attr.LocalIP = true, b.qp.r.Address(true) },
+				func(a, b *side) { a.qp.Attr.ARP = 77 },
+			} {
+				a, b := newPair(t, d.a.r, rnd, pairOptions{peer: d.b.r, lone: true, attr: func(q *QPAttr) { q.Retries = 1 }})
+				must(t, a.qp.reach(b.qp))
+				must(t, b.qp.reach(a.qp))
+				change(a, b)
+				must(t, a.qp.ToRTS())
+				must(t, b.qp.ToRTS())
+				must(t, b.qp.PostRecv(RecvWR{ID: 9}))
+				must(t, a.qp.PostSend(a.send(1, 0, 0), a.write(2, b, 0, 100)))
+				pairs = append(pairs, pair{a, b})
+			}
+			for n, p := range pairs {
+				if ae := p.a.awaitEvent(t); len(ae) != 1 || ae[0].Code != IRDMA_AE_LLP_TOO_MANY_RETRIES {
+					t.Errorf("case %d: events %+v", n, ae)
+				}
+				p.a.waitFor(t, sent(1, RetryExcErr), sent(2, WRFlushErr))
+				p.b.nothing(t)
+				if ae := d.b.r.eventsOf(p.b.qp); len(ae) > 0 {
+					t.Errorf("case %d: events of the peer %+v", n, ae)
+				}
+				endSides(t, p.a, p.b)
+			}
+			a, b := d.counters(t)
+			if a[IP4OutNoRoutes] == 0 || b[RxVlanErrors] == 0 || b[IP4InDiscards] == 0 {
+				t.Errorf("%s %d, %s %d, %s %d", IP4OutNoRoutes, a[IP4OutNoRoutes], RxVlanErrors, b[RxVlanErrors], IP4InDiscards, b[IP4InDiscards])
+			}
+			d.end(t)
+		})
+	}
+}
