@@ -84,13 +84,20 @@ func (s *side) create() {
 
 func (s *side) modify(state qp.State) {
 	s.b.Helper()
-	s.b.ok(s.b.table.Modify(qp.ModifyArgs{ID: s.id, State: state, CQNumbers: true, ARP: arp},
+	find := arp
+	if s.b.cable != nil {
+		find = func(uint16) ([6]byte, bool) { return s.b.cable.far, true }
+	}
+	s.b.ok(s.b.table.Modify(qp.ModifyArgs{ID: s.id, State: state, CQNumbers: true, ARP: find},
 		func() (qp.Context, error) { return s.ctx, nil }))
 }
 
 // connected is a bench with a pair of QPs, 2 and 5, in RTS.
 func connected(t testing.TB, change ...func(a, b *side)) (*bench, *side, *side) {
-	b := newBench(t)
+	return newBench(t).connect(change...)
+}
+
+func (b *bench) connect(change ...func(a, b *side)) (*bench, *side, *side) {
 	b.regions[lkey] = region{data, dataSize, pd, mr.LocalRead | mr.LocalWrite}
 	b.regions[rkey] = region{data, dataSize, pd, all}
 	x, y := b.newSide(2, 5), b.newSide(5, 2)
@@ -494,141 +501,6 @@ func TestReceiverNotReady(t *testing.T) {
 	b.drain()
 	b.wantCQ(2, x.sent(i, 3))
 	b.same(p, data+0x1000)
-}
-
-// Errors of the transport as the driver sees them: an event, no completion,
-// and a flush that reports the oldest WQE.
-func TestFailures(t *testing.T) {
-	tests := map[string]struct {
-		do       func(b *bench, x, y *side)
-		codeX    uint16 // source 5
-		wqe      uint16 // the failing one
-		codeY    uint16
-		sourceY  uint8
-		complete int // completions of X before
-	}{
-		"RNR retries": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opSend, sges: []sge{{data, 100}}})
-		}, codeX: 0x050F},
-		"retries": {do: func(b *bench, x, y *side) {
-			y.modify(qp.Error)
-			x.post(wr{op: opWrite, sges: []sge{{data, 100}}, raddr: data, key: rkey})
-		}, codeX: 0x050A},
-		"no such QP": {do: func(b *bench, x, y *side) {
-			b.ok(b.table.Destroy(5))
-			x.post(wr{op: opRead, sges: []sge{{data, 100}}, raddr: data, key: rkey})
-		}, codeX: 0x050A},
-		"remote STag": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opWrite, flags: signalled, sges: []sge{{data, 100}}, raddr: data, key: rkey})
-			x.post(wr{op: opWrite, sges: []sge{{data, 100}}, raddr: data, key: 0x333})
-		}, codeX: 0x020D, wqe: 1, codeY: 0x0102, sourceY: 9, complete: 1},
-		"remote right": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opRead, sges: []sge{{data, 100}}, raddr: data, key: lkey})
-		}, codeX: 0x020D, codeY: 0x0109, sourceY: 9},
-		"local STag": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opRead, flags: signalled, sges: []sge{{data, 10000}}, raddr: data, key: rkey})
-			x.post(wr{op: opWrite, sges: []sge{{data, 100}}, raddr: data, key: rkey, stag: 0x444})
-			x.post(wr{op: opWrite, flags: signalled, sges: []sge{{data, 100}}, raddr: data, key: rkey})
-		}, codeX: 0x0102, wqe: 1, complete: 1},
-		"local bounds": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opWrite, sges: []sge{{data + dataSize - 10, 11}}, raddr: data, key: rkey})
-		}, codeX: 0x0108},
-		"opcode": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: 0x2A})
-		}, codeX: 0x020A},
-		"longer than 2^31": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opSend, sges: []sge{{data, 1<<31 - 1}, {data, 1}}})
-		}, codeX: 0x0305},
-		"inline too long": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opSend, inline: make([]byte, 102)})
-		}, codeX: 0x020B},
-		"inline read": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opRead, inline: make([]byte, 8)})
-		}, codeX: 0x020B},
-		"fifteen more fragments": {do: func(b *bench, x, y *side) {
-			x.post(wr{op: opSend, header: 15 << 38})
-		}, codeX: 0x020B},
-		"crosses eight quanta": {do: func(b *bench, x, y *side) {
-			for range 7 {
-				x.post(wr{op: opNOP})
-			}
-			x.post(wr{op: opSend, header: 2 << 38})
-		}, codeX: 0x020B, wqe: 7},
-		"buffer too small": {do: func(b *bench, x, y *side) {
-			y.receive(sge{data + 0x8000, 99})
-			x.post(wr{op: opSend, sges: []sge{{data, 100}}})
-		}, codeX: 0x0208, codeY: 0x0303, sourceY: 1},
-		"fragments of a receive WQE": {do: func(b *bench, x, y *side) {
-			b.ok(b.mem.Store64(y.base+rqAt+24, 1<<63|3<<38))
-			x.post(wr{op: opSend, sges: []sge{{data, 100}}})
-		}, codeX: 0x020E, codeY: 0x020C, sourceY: 1},
-		"receive buffer's STag": {do: func(b *bench, x, y *side) {
-			y.receive(sge{data + dataSize, 100})
-			x.post(wr{op: opSend, sges: []sge{{data, 100}}})
-		}, codeX: 0x020E, codeY: 0x0108, sourceY: 1},
-		"invalidation": {do: func(b *bench, x, y *side) {
-			y.receive(sge{data, 100})
-			x.post(wr{op: 4, sges: []sge{{data, 100}}, key: lkey})
-		}, codeX: 0x020D, codeY: 0x0112, sourceY: 9},
-		"memory behind a region is gone": {do: func(b *bench, x, y *side) {
-			b.regions[0x777] = region{0, 1 << 20, pd, all}
-			x.post(wr{op: opWrite, flags: signalled, sges: []sge{{data, 100}}, raddr: 0, key: 0x777})
-		}, codeX: 0x020E, codeY: 0x0700, sourceY: 9},
-		"memory behind the source is gone": {do: func(b *bench, x, y *side) {
-			b.regions[0x777] = region{0, 1 << 20, pd, all}
-			x.post(wr{op: opWrite, sges: []sge{{0, 100}}, stag: 0x777, raddr: data, key: rkey})
-		}, codeX: 0x0700},
-		"completion queue full": {do: func(b *bench, x, y *side) {
-			b.full = true
-			x.post(wr{op: opWrite, flags: signalled, sges: []sge{{data, 100}}, raddr: data, key: rkey})
-		}, codeX: 0x0700},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			b, x, y := connected(t)
-			tt.do(b, x, y)
-			x.ring()
-			b.drain()
-			for range 10 {
-				b.clock.Advance(time.Second)
-				b.drain()
-			}
-			if n := len(b.cqes[2]); n != tt.complete {
-				t.Errorf("%d completions, want %d", n, tt.complete)
-			}
-			var want []event.AE
-			if tt.codeY != 0 {
-				want = append(want, event.AE{Code: tt.codeY, Source: tt.sourceY, Context: compCtx + 5, ID: 5, State: 6})
-			}
-			want = append(want, event.AE{Code: tt.codeX, Source: 5, Context: compCtx + 2, ID: 2, WQE: tt.wqe, State: 6})
-			if diff := cmp.Diff(want, b.aes); diff != "" {
-				t.Errorf("events:\n%s", diff)
-			}
-			if s := b.table.QPs()[0].State; s != "ERROR" {
-				t.Errorf("state %s", s)
-			}
-
-			// The driver's way from there. Doorbells in between do nothing.
-			b.full = false
-			b.cqes = map[uint32][]event.Entry{}
-			x.post(wr{op: opWrite, flags: signalled})
-			x.ring()
-			b.drain()
-			x.modify(qp.Error)
-			sq, _, err := flush(b.table, qp.FlushArgs{ID: 2, SQ: true, RQ: true, SQCodes: &qp.Codes{Major: 1, Minor: 8}})
-			b.ok(err)
-			flushed := b.cqes[2]
-			if !sq || len(flushed) != 1 || !flushed[0].Error || flushed[0].Minor != 8 || flushed[0].WQE != tt.wqe {
-				t.Errorf("flushed %t %+v, want WQE %d", sq, flushed, tt.wqe)
-			}
-			if v, _ := b.mem.Load64(x.base + shadowAt); uint32(v) != x.sqNext {
-				t.Errorf("HW_SQ_TAIL %d, want %d", v, x.sqNext)
-			}
-			if sq, rq, err := flush(b.table, qp.FlushArgs{ID: 2, SQ: true, RQ: true}); sq || rq || err != nil {
-				t.Errorf("second flush: %t %t %v", sq, rq, err)
-			}
-		})
-	}
 }
 
 // The receive WQE of a message that has only begun is flushed as the oldest.

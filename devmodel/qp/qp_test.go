@@ -40,10 +40,12 @@ type bench struct {
 	full   bool // CQs take no entry
 	quiet  bool // count completions, do not record them
 	posted int
+	cable  *cableOf // where frames go, if connections leave the port
 
-	regions map[uint32]region
-	onStore func(at uint64) // before a word is stored for the device
-	hook    func()          // called in steps that complete something
+	regions   map[uint32]region
+	onStore   func(at uint64) // before a word is stored for the device
+	onResolve func(stag uint32)
+	hook      func() // called in steps that complete something
 }
 
 // memory is the guest's as QPs see it.
@@ -110,6 +112,9 @@ func (b *bench) Check(s mr.Subject, stag uint32, to, n uint64, need mr.Access, r
 }
 
 func (b *bench) Resolve(segs []mr.Segment, s mr.Subject, stag uint32, to uint64, n uint32, need mr.Access, remote bool) ([]mr.Segment, *mr.Fault) {
+	if b.onResolve != nil {
+		b.onResolve(stag)
+	}
 	if f := b.Check(s, stag, to, uint64(n), need, remote); f != nil {
 		return segs, f
 	}
@@ -141,11 +146,15 @@ func (b *bench) Bind(s mr.Subject, w mr.Binding, by mr.Origin) (bool, mr.Code) {
 
 var ownMAC = [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}
 
-func newBench(t testing.TB) *bench {
+func newBench(t testing.TB, change ...func(*qp.Config)) *bench {
 	b := &bench{TB: t, mem: rdmatest.Memory(t, 4<<20), cqes: map[uint32][]event.Entry{}, regions: map[uint32]region{}}
 	b.engine = engine.New(engine.Config{Manual: true, Clock: &b.clock})
-	b.table = qp.New(qp.Config{Mem: memory{b.mem, b}, Payload: b.mem, Buffers: hmc.New(hmc.Config{Mem: b.mem}), Regions: b, Queues: b,
-		Engine: b.engine, MAC: func() [6]byte { return ownMAC }, Emit: func(e any) { b.events = append(b.events, e) }})
+	c := qp.Config{Mem: memory{b.mem, b}, Payload: b.mem, Buffers: hmc.New(hmc.Config{Mem: b.mem}), Regions: b, Queues: b,
+		Engine: b.engine, MAC: func() [6]byte { return ownMAC }, Emit: func(e any) { b.events = append(b.events, e) }}
+	for _, f := range change {
+		f(&c)
+	}
+	b.table = qp.New(c)
 	b.space = reg.NewSpace(8<<20, nil, b.table.Registers())
 	return b
 }
