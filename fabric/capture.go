@@ -44,7 +44,8 @@ const (
 //
 // It loses nothing: when the writer is slow, senders wait for it. It is as
 // live as the writer: what was captured is written at once when nothing else
-// is being written. After an error it ends, with one CaptureEnded event, and
+// is being written, and nobody is asked for a comment (see Notes): then the order
+// in which frames came is kept, and each waits for those before it. After an error it ends, with one CaptureEnded event, and
 // the senders go on. So it does when a writer with deadlines (a pipe, a FIFO)
 // has a reader that is there but takes nothing for 3 s.
 type Capture struct {
@@ -63,6 +64,14 @@ type Capture struct {
 	closed        bool
 	frames        uint64
 	flags         pcapgo.NgEpbFlags
+
+	// Comments.
+	said      map[*byte]string  // on frames about to be sent, by their first byte
+	noted     map[noteKey]*Note // frames that are being received
+	held      []*Note           // what waits for comments, and what came after it
+	heldBytes int
+	late      engine.Timer
+	buffers   *buffers
 }
 
 // NewCapture captures to w. Give it to one switch in its Options, and close it
@@ -74,7 +83,7 @@ func NewCapture(w io.Writer) *Capture { return newCapture(w, readerPatience) }
 // NewLateCapture is NewCapture without the writer, which Start brings. Until
 // then frames wait as for one that is slow.
 func NewLateCapture() *Capture {
-	c := &Capture{patience: readerPatience, done: make(chan struct{})}
+	c := &Capture{patience: readerPatience, done: make(chan struct{}), said: map[*byte]string{}, noted: map[noteKey]*Note{}}
 	c.changed.L = &c.mu
 	return c
 }
@@ -105,10 +114,11 @@ func (c *Capture) SetEpoch(t time.Time) {
 	c.epoch = t
 }
 
-func (c *Capture) begin(clock engine.Clock, emit func(any)) {
+func (c *Capture) begin(clock engine.Clock, emit func(any), b *buffers) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.clock, c.emit = clock, emit
+	c.clock, c.emit, c.buffers = clock, emit, b
+	c.late = clock.NewTimer(c.expire)
 	if c.epoch.IsZero() {
 		c.epoch = time.Now().Add(-clock.Now())
 	}
@@ -141,26 +151,53 @@ func (c *Capture) check(err error) {
 	}
 }
 
-// write captures a frame.
-func (c *Capture) write(port int, direction pcapgo.NgEpbFlag, frame []byte) {
+// write captures a frame. comment may be empty.
+func (c *Capture) write(port int, d pcapgo.NgEpbFlag, frame []byte, comment string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.room() {
+		return
+	}
+	if len(c.held) > 0 {
+		c.hold(port, d, frame).text = comment
+		return
+	}
+	c.frames++
+	c.encode(port, d, c.clock.Now(), frame, comment)
+}
+
+// outgoing captures a frame that a station sends; key is where the station has
+// it.
+func (c *Capture) outgoing(port int, key *byte, frame []byte) {
+	c.mu.Lock()
+	comment := c.said[key]
+	c.mu.Unlock()
+	c.write(port, outbound, frame, comment)
+}
+
+// room waits for the writer. False: the capture has ended. The caller holds mu.
+func (c *Capture) room() bool {
 	for len(c.pending) >= captureBuffer && c.err == nil && !c.closed {
 		c.changed.Wait()
 	}
-	if c.err != nil || c.closed {
-		return
-	}
+	return c.err == nil && !c.closed
+}
+
+// encode makes a frame's block. The caller holds mu.
+func (c *Capture) encode(port int, d pcapgo.NgEpbFlag, at time.Duration, frame []byte, comment string) {
 	info := gopacket.CaptureInfo{
-		Timestamp:      c.epoch.Add(c.clock.Now()),
+		Timestamp:      c.epoch.Add(at),
 		CaptureLength:  len(frame),
 		Length:         len(frame),
 		InterfaceIndex: port,
 	}
-	c.flags.Direction = direction
-	c.check(c.ng.WritePacketWithOptions(info, frame, pcapgo.NgPacketOptions{Flags: &c.flags}))
+	c.flags.Direction = d
+	o := pcapgo.NgPacketOptions{Flags: &c.flags}
+	if comment != "" {
+		o.Comments = []string{comment}
+	}
+	c.check(c.ng.WritePacketWithOptions(info, frame, o))
 	c.check(c.ng.Flush())
-	c.frames++
 	c.changed.Broadcast()
 }
 
@@ -251,6 +288,9 @@ func (c *Capture) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.w == nil && !c.closed {
 		close(c.done) // nobody writes
+	}
+	for len(c.held) > 0 {
+		c.release()
 	}
 	c.closed = true
 	c.changed.Broadcast()

@@ -28,4 +28,7 @@
 //   - A capture never loses a frame: when its reader is slow, senders wait. A
 //     reader that takes nothing for 3 s while it is waited for ends it, as a
 //     sender that waits may hold up a card's reset.
+//   - What a station says of its RoCE frames ([Port.Notes]) is a comment in the
+//     capture. What becomes of a frame that came is known later: the capture
+//     keeps it so long, at most 100 ms, and whatever came after it.
 package fabric

@@ -13,6 +13,7 @@ type Port struct {
 	tap      int // interface of the capture
 
 	up       atomic.Bool
+	noted    atomic.Bool           // the capture asks the station for comments
 	closed   bool                  // under the table's lock
 	txRule   atomic.Pointer[stage] // impairment of what the station sends
 	rxRule   atomic.Pointer[stage] // and of what it gets
@@ -78,21 +79,22 @@ func (p *Port) Send(frame []byte) {
 	case n < MinFrame:
 		b := p.sw.buffers.take(MinFrame)
 		clear(b.bytes[copy(b.bytes, frame):])
-		p.send(b.bytes)
+		p.send(b.bytes, &frame[0])
 		p.sw.buffers.release(b)
 	default:
-		p.send(frame)
+		p.send(frame, &frame[0])
 	}
 }
 
-func (p *Port) send(frame []byte) {
+// send is Send for a frame of a good length; key is where the station has it.
+func (p *Port) send(frame []byte, key *byte) {
 	if !p.up.Load() {
 		p.linkDown.Add(1)
 		return
 	}
 	p.tx.count(len(frame))
 	if c := p.sw.capture; c != nil {
-		c.write(p.tap, outbound, frame)
+		c.outgoing(p.tap, key, frame)
 	}
 	if s := p.txRule.Load(); s != nil {
 		s.enter(frame)
@@ -119,10 +121,7 @@ func (p *Port) deliver(frame []byte) {
 		return
 	}
 	p.rx.count(len(frame))
-	if c := p.sw.capture; c != nil {
-		c.write(p.tap, inbound, frame)
-	}
-	p.receiver.Receive(frame)
+	p.receive(frame)
 }
 
 // Near is the port to which the switch would hand a frame from the station to

@@ -80,7 +80,7 @@ func NewSwitch(o Options) *Switch {
 	s.ports.Store(new([]*Port))
 	s.table.init(o.Clock, o.Stations, o.Aging)
 	if s.capture != nil {
-		s.capture.begin(s.clock, s.emit)
+		s.capture.begin(s.clock, s.emit, &s.buffers)
 	}
 	return s
 }
