@@ -162,6 +162,9 @@ func (c *Context) Privileged() bool { return c.flag(160, 25) }
 // FastRegister (FASTREGEN) allows FAST_REG work requests.
 func (c *Context) FastRegister() bool { return c.flag(160, 24) }
 
+// NotifiesCongestion (DCQCNENABLE) asks for rate control by notifications.
+func (c *Context) NotifiesCongestion() bool { return c.flag(160, 22) }
+
 // Bind (BINDEN) allows memory window binds.
 func (c *Context) Bind() bool { return c.flag(160, 23) }
 

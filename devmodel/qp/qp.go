@@ -35,6 +35,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/event"
@@ -178,6 +179,8 @@ type QP struct {
 	work      *scratch
 	toSend    uint32 // bytes that the step may still put on the wire
 	unsent    bool   // it had more
+
+	notified time.Duration // when a notification of congestion was sent; 0: never
 
 	// Waits for others' use of STags that the QP has ended: the last one
 	// begun, those of the send queue and of the peer, and the last one over.

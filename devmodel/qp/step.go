@@ -90,6 +90,9 @@ func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
 		if !frame.run(in, q.ctx.PathMTU()) {
 			return true
 		}
+		if frame.packet.CE {
+			q.marked()
+		}
 	} else if in.N == 1 {
 		in.Size = q.ctx.PathMTU() // a packet does not tell the sender's
 	}
