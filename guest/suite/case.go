@@ -51,6 +51,8 @@ type Case struct {
 	// Ready is a shell condition, true when the server can be talked to. Empty:
 	// when something new listens (TCP, UDP, RDMA-CM).
 	Ready string
+	// ServerStays: it does not end by itself, and is told to.
+	ServerStays bool
 
 	Want       []string      // regular expressions that Script's output matches
 	WantServer []string      // and Server's

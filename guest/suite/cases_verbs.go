@@ -32,5 +32,49 @@ func verbCases() []*Case {
 		}
 		cases = append(cases, c)
 	}
-	return cases
+	datagrams := func(name, shows, options string) *Case {
+		return pingpong("verbs/ud"+name, "ibv_ud_pingpong, "+shows, "ibv_ud_pingpong", options)
+	}
+	operations := func(name, shows string) *Case {
+		return pythonCase("verbs/"+name, shows, "operations.py "+name, "as it should be")
+	}
+	return append(cases,
+		datagrams("", "IPv4 GID, every byte compared", "-g $GID -c -n 300"),
+		datagrams("-ipv6", "IPv6 GID", "-g $GID6 -c -n 100"),
+		datagrams("-events", "sleeping until interrupts", "-g $GID -c -e -n 100"),
+		datagrams("-1byte", "one byte", "-g $GID -c -s 1 -n 100"),
+		operations("immediate", "SEND and WRITE with immediate data"),
+		operations("inline", "inline data of 0 to 48 bytes"),
+		operations("scatter", "lists of six pieces on either side"),
+		operations("unsignaled", "fenced WRITEs behind READs, few of them signaled"),
+		operations("resize", "a CQ grows and shrinks while messages come"),
+		counted("write", "ib_write_bw", "RdmaWrites"),
+		counted("read", "ib_read_bw", "RdmaReads"),
+		counted("send", "ib_send_bw", "RdmaSends"),
+		packets(),
+	)
+}
+
+// counted is a case that looks whether 100 messages are counted as such on either side.
+func counted(verb, program, counter string) *Case {
+	const look = `before=$(counter %[3]s%[2]s)
+		%[1]s -F -x $GID -n 100 -s 4000 %[4]s
+		same $(($(counter %[3]s%[2]s)-before)) 100 %[3]s%[2]s`
+	return &Case{Name: "verbs/counted-" + verb, Shows: "rdma statistic counts 100 messages of " + program + " on either side",
+		Server: fmt.Sprintf(look, program, counter, "In", ""),
+		Script: fmt.Sprintf(look, program, counter, "Out", "$PEER"),
+	}
+}
+
+// packets is a case about packets and what makes them: 100 messages of ten packets.
+func packets() *Case {
+	return &Case{Name: "verbs/counted-packets", Shows: "rdma statistic counts the packets of 100 messages, and none of them twice",
+		Server: `before=$(counter RxUDP)
+			ib_write_bw -F -x $GID -n 100 -s 10240 -m 1024
+			atleast $(($(counter RxUDP)-before)) 1000 RxUDP`,
+		Script: `before=$(counter TxUDP); again=$(counter RetransSegs)
+			ib_write_bw -F -x $GID -n 100 -s 10240 -m 1024 $PEER
+			atleast $(($(counter TxUDP)-before)) 1000 TxUDP
+			same $(counter RetransSegs) $again RetransSegs`,
+	}
 }

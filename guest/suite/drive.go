@@ -123,7 +123,7 @@ func (c *Conn) kernel(ctx context.Context) (log, wrong []string, err error) {
 const grace = 3 * time.Second
 
 // scripts runs a case's scripts and returns how they ended. The server is nil if
-// there is none; stopped says that it had to be told to end.
+// there is none.
 func scripts(ctx context.Context, c *Case, guests []*Conn, env [][]string) (script reply, server *reply, err error) {
 	last := len(guests) - 1
 	client, other := guests[0], guests[last]
@@ -156,7 +156,10 @@ func scripts(ctx context.Context, c *Case, guests []*Conn, env [][]string) (scri
 	if script, err = client.await(ctx, id, limit); err != nil || c.Server == "" {
 		return script, nil, err
 	}
-	ended, err := other.await(ctx, serverID, grace)
+	ended, err := reply{}, errSilent
+	if !c.ServerStays {
+		ended, err = other.await(ctx, serverID, grace)
+	}
 	if errors.Is(err, errSilent) {
 		if _, err := other.send(request{ID: serverID, Do: doStop}); err != nil {
 			return script, nil, err

@@ -16,7 +16,13 @@ skip() { echo "SKIP: $*"; exit 77; }
 same() { [ "$1" = "$2" ] || fail "$3: $1, want $2"; }
 atleast() { [ "$1" -ge "$2" ] || fail "$3: $1, want at least $2"; }
 has() { grep -q "$1" "$2" || { cat "$2"; fail "no $1"; }; }
-counter() { cat /sys/class/infiniband/$DEV/ports/1/hw_counters/$1; }
+# counter NAME: of the port, with the names of 6.1, too (verbs.c:irdma_hw_stat_descs)
+counter() {
+	for name in $1 iw$1 tcp$1; do
+		[ ! -e /sys/class/infiniband/$DEV/ports/1/hw_counters/$name ] || { cat /sys/class/infiniband/$DEV/ports/1/hw_counters/$name; return; }
+	done
+	fail "no counter $1"
+}
 # count KIND...: how many objects of these kinds the RDMA core knows on the card
 count() {
 	rdma resource show > /tmp/count

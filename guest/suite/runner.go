@@ -27,8 +27,10 @@ var python embed.FS
 
 // runner is the guest's half.
 type runner struct {
-	dir    string // of the library and of what scripts leave
+	dir    string // of the Python modules and of what scripts leave
+	sys    string // /sys, or a copy of its shape in tests
 	kernel *kernelLog
+	find   func(name string) (*Case, bool)
 
 	mu      sync.Mutex
 	out     *json.Encoder
@@ -44,11 +46,16 @@ type script struct {
 // Serve runs what requests on in ask for and says on out what became of it, until
 // in ends. It needs the devices of a guest, and to be root.
 func Serve(in io.Reader, out io.Writer) error {
-	r := &runner{dir: "/run/vrnic-suite", out: json.NewEncoder(out), running: map[int]*script{}}
-	var err error
-	if r.kernel, err = openKernelLog("/dev/kmsg"); err != nil {
+	kernel, err := openKernelLog("/dev/kmsg")
+	if err != nil {
 		return err
 	}
+	r := &runner{dir: "/run/vrnic-suite", sys: "/sys", kernel: kernel, find: find}
+	return r.serve(in, out)
+}
+
+func (r *runner) serve(in io.Reader, out io.Writer) error {
+	r.out, r.running = json.NewEncoder(out), map[int]*script{}
 	if err := r.install(); err != nil {
 		return fmt.Errorf("suite: %w", err)
 	}
@@ -101,7 +108,7 @@ func (r *runner) say(p reply) {
 func (r *runner) handle(q request) error {
 	switch q.Do {
 	case doStart:
-		c, ok := find(q.Case)
+		c, ok := r.find(q.Case)
 		if !ok {
 			return fmt.Errorf("no case %q", q.Case)
 		}
@@ -148,7 +155,7 @@ func (r *runner) run(q request, c *Case) {
 	}
 	p := reply{ID: q.ID, Say: sayEnded}
 	begin := time.Now()
-	env, err := environment("/sys", q.Env)
+	env, err := environment(r.sys, q.Env)
 	if err != nil {
 		p.Status, p.Error = 126, err.Error()
 		r.say(p)
