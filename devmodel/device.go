@@ -82,6 +82,9 @@ type Config struct {
 	// the engine. nil: a segment without other stations. What comes from there
 	// goes to Device.Receive.
 	Wire interface{ Send(frame []byte) }
+	// Notes takes comments on the protocol engine's frames there; nil: nobody
+	// captures.
+	Notes qp.Notes
 	// Near finds cards on that segment, and on the same engine, that need no
 	// frames; nil: there are none.
 	Near Near
@@ -159,7 +162,7 @@ func New(c Config) *Device {
 		rdmaEmit = nil
 	}
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: rdmaEmit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
-		MAC: func() [6]byte { return c.MAC }, Wire: port{d.lan}, Near: d.near(c.Near), Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
+		MAC: func() [6]byte { return c.MAC }, Wire: port{d.lan}, Notes: c.Notes, Near: d.near(c.Near), Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), diagnosticRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d
 }

@@ -128,7 +128,7 @@ type card struct {
 func (g *segment) plug(name string, c devmodel.Config) *card {
 	s := &socket{}
 	s.port = g.sw.Attach(name, s)
-	c.Shared, c.Wire, c.Near = g.engine, s.port, s
+	c.Shared, c.Wire, c.Near, c.Notes = g.engine, s.port, s, notesOf(s.port)
 	dev := devmodel.New(c)
 	s.card.Store(dev)
 	return &card{dev: dev, port: s.port}

@@ -24,6 +24,7 @@ const bufferOverhead = 256
 type buffer struct {
 	bytes  []byte
 	packet wire.Packet // parsed; its payload lies in bytes
+	note   Note        // what becomes of it is said there; nil: nobody wants to know
 
 	next   *buffer // in an inbox
 	order  uint32  // when it came there
@@ -99,6 +100,10 @@ func (b *buffer) release() {
 	}
 	if b.budget {
 		b.home.used.Add(-bufferCost(int(b.class)))
+	}
+	if b.note != nil {
+		b.note.Done()
+		b.note = nil
 	}
 	b.bytes, b.packet.Payload, b.next = nil, nil, nil
 	b.home.free[b.class].Put(b)

@@ -92,6 +92,9 @@ func (q *QP) ignored(r *roce.Run, b *buffer) {
 	} else {
 		n = lost(a, r, 0)
 	}
+	if b != nil && b.note != nil {
+		b.note.Say(verdictText(q.id, v))
+	}
 	for c := range q.each {
 		c.in(a.path.IPv4, n.packets, n.octets)
 		c.drop(v, a.path.IPv4, r.N)
@@ -105,7 +108,15 @@ func (q *QP) ignored(r *roce.Run, b *buffer) {
 
 // received counts a datagram's packet, which the function's counters have
 // already, for the QP: placed, or dropped. The caller holds mu.
-func (q *QP) received(p *wire.Packet, v wire.Verdict) {
+func (q *QP) received(b *buffer, v wire.Verdict) {
+	p := &b.packet
+	if b.note != nil {
+		text := verdictText(q.id, v)
+		if v == wire.OK {
+			text = fmt.Sprintf("QP %d: placed, receive WQE %d", q.id, q.ud.recv.Index)
+		}
+		b.note.Say(text)
+	}
 	for c := range q.each {
 		if c != &q.table.counters {
 			c.received(p)

@@ -199,6 +199,7 @@ type Config struct {
 	Engine  *engine.Engine
 	MAC     func() [6]byte // the port's own address
 	Wire    Wire           // nil: a segment without other stations
+	Notes   Notes          // nil: nobody captures
 	Near    Near           // nil: every way to another card is by frames
 	Timing  Timing         // zero value: DefaultTiming
 	Emit    func(any)      // may be nil

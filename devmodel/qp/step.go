@@ -98,7 +98,7 @@ func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
 	}
 	*left -= min(*left, in.Bytes)
 	if in.IsResponse() && q.state.sends() || !in.IsResponse() && q.state.receives() {
-		q.ep.Handle(in)
+		q.handle(in, frame)
 	} else {
 		q.ignored(in, frame)
 	}

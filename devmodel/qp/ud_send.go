@@ -71,7 +71,7 @@ func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
 			continue // a run: it was for a connection that had this number
 		}
 		left -= min(left, uint32(len(b.packet.Payload)))
-		q.received(&b.packet, q.place(b))
+		q.received(b, q.place(b))
 		b.release()
 	}
 	again = q.sendDatagrams(s.Part(stepRuns))
@@ -157,7 +157,7 @@ func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
 	own := path.DestMAC == t.cfg.MAC()
 	group := path.DestMAC[0]&1 != 0
 	if group || !own && !h.Loopback {
-		t.transmitFrame(f)
+		q.transmitDatagram(f, &p, w)
 	}
 	if own || h.Loopback {
 		i := frame.Parse(f)

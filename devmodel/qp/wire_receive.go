@@ -25,6 +25,7 @@ func (t *Table) Receive(f []byte, i *frame.Info) {
 		v = t.admit(f, &p)
 	}
 	t.arrived(&p, v)
+	t.note(f, &p, v)
 }
 
 // admit finds the QP that a packet is for and gives it the frame.
@@ -78,6 +79,7 @@ func (t *Table) queue(f []byte, p *wire.Packet, q *QP) wire.Verdict {
 	}
 	copy(b.bytes, f)
 	b.packet = *p
+	b.hold(t, f)
 	at := cap(f) - cap(p.Payload) // the payload lies in f
 	b.packet.Payload = b.bytes[at : at+len(p.Payload)]
 	if !q.inbox.putFrame(b, q) {

@@ -57,7 +57,7 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 			q.inbox.note(&roce.Run{Op: roce.SourceFault, Response: r.Op == roce.ReadResponse, PSN: p.PSN, N: 1, Code: f.code})
 			return true
 		}
-		q.table.transmitFrame(p.Encode(b.bytes, &a.path, int(n)))
+		q.transmitPacket(p.Encode(b.bytes, &a.path, int(n)), &p, r, k)
 	}
 	return true
 }

@@ -45,7 +45,9 @@ type Config struct {
 	PF   int               // the function's number; its HMC function too
 	MAC  func() [6]byte    // the port's address
 	Wire qp.Wire           // the port; nil: a segment without other stations
-	Near qp.Near           // the way around it; nil: none
+	// Notes takes comments on frames; nil: nobody captures.
+	Notes qp.Notes
+	Near  qp.Near // the way around it; nil: none
 
 	// Payload is the memory behind Mem, for copies from guest to guest.
 	Payload *guestmem.Memory
@@ -90,7 +92,7 @@ func New(c Config) *Engine {
 	e.queues = event.New(event.Config{Mem: c.Mem, Buffers: e.hmc, Emit: c.Emit, CEQ: c.CEQ, AEQ: c.AEQ})
 	e.mrs = mr.New(mr.Config{HMC: e.hmc, Emit: c.Emit})
 	e.qps = qp.New(qp.Config{Mem: c.Mem, Payload: c.Payload, MayDMA: c.MayDMA, Buffers: e.hmc, Regions: e.mrs,
-		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Wire: c.Wire, Near: c.Near, Timing: c.Timing, Emit: c.Emit})
+		Queues: queues{e.queues}, Engine: c.Engine, MAC: c.MAC, Wire: c.Wire, Notes: c.Notes, Near: c.Near, Timing: c.Timing, Emit: c.Emit})
 	e.cqp = cqp.New(cqp.Config{Mem: c.Mem, Emit: c.Emit, PF: c.PF, MAC: c.MAC, HMC: e.hmc, Queues: e.queues, QPs: e.qps, MRs: e.mrs,
 		Grace: c.Grace, Lock: c.Lock, Overtake: c.Overtake, PushPages: c.PushPages})
 	return e
