@@ -36,6 +36,8 @@ type IRDMA struct {
 	pointers uint64
 
 	neighbours map[[6]byte]uint16 // of the address table
+	handles    map[uint32]bool    // address handles in use
+	groups     map[uint32]bool    // multicast groups in use
 }
 
 // Ids that the driver keeps for itself (hw.c:irdma_initialize_hw_rsrc).
@@ -52,7 +54,7 @@ const LocalARP = 1
 func ProbeRDMA(i *ICE, o Options) (*IRDMA, error) {
 	r := &IRDMA{ICE: i, F: i.F, Kernel: i.Kernel, opts: o, vectors: i.rdmaV, cqs: make(map[uint64]*CQ),
 		qps: make(map[uint32]*QP), stags: make(map[uint32]bool), cqIDs: make(map[uint32]bool),
-		neighbours: make(map[[6]byte]uint16), nextCQ: firstCQ, nextQP: firstQP}
+		neighbours: make(map[[6]byte]uint16), handles: make(map[uint32]bool), groups: make(map[uint32]bool), nextCQ: firstCQ, nextQP: firstQP}
 	if !i.Caps.RDMA {
 		return r, broken("no RDMA capability")
 	}

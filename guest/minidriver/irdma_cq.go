@@ -78,6 +78,7 @@ type WC struct {
 	Solicited bool
 	STag      uint32 // that the peer invalidated
 	HasSTag   bool
+	From      Sender // of a datagram
 }
 
 // word finds a word of an entry.
@@ -168,6 +169,9 @@ func (q *CQ) Poll() (wc WC, ok bool, err error) {
 		wc.Len = uint32(q.load(q.head, 0))
 		if wc.HasSTag = w3&cqeSTag != 0; wc.HasSTag {
 			wc.STag = uint32(w2)
+		}
+		if qp.kind == qpTypeUD && !wc.Send && w3&cqeError == 0 {
+			q.datagram(&wc, uint32(w2), w3)
 		}
 		if w3&cqeError != 0 {
 			wc.Status = GeneralErr

@@ -61,6 +61,7 @@ type QPAttr struct {
 	SendPSN, RecvPSN  uint32
 	Retries, RNRTries uint8 // of 6 and 3 bits; 7 RNR tries never end
 	ORD, IRD          uint8
+	QKey              uint32 // of datagrams
 }
 
 // QP is a queue pair.
@@ -114,7 +115,9 @@ func (r *IRDMA) CreateQP(send, recv *CQ) (*QP, error) {
 }
 
 // NewQP makes a reliable connected QP, IDLE.
-func (r *IRDMA) NewQP(c QPConfig) (*QP, error) {
+func (r *IRDMA) NewQP(c QPConfig) (*QP, error) { return r.newQP(qpTypeRC, c) }
+
+func (r *IRDMA) newQP(kind uint64, c QPConfig) (*QP, error) {
 	limit := uint32(r.hmc.objects[IRDMA_HMC_IW_QP].Count)
 	for n := uint32(0); ; n++ {
 		if n == limit {
@@ -125,7 +128,7 @@ func (r *IRDMA) NewQP(c QPConfig) (*QP, error) {
 			r.nextQP = firstQP
 		}
 		if r.qps[id] == nil {
-			return r.createQP(id, qpTypeRC, c)
+			return r.createQP(id, kind, c)
 		}
 	}
 }
@@ -137,7 +140,7 @@ func (r *IRDMA) createQP(id uint32, kind uint64, c QPConfig) (*QP, error) {
 	)
 	local := r.Address(false)
 	q := &QP{r: r, ID: id, kind: kind, Cfg: c, Attr: QPAttr{MTU: mtu, SendPSN: psn, RecvPSN: psn,
-		LocalIP: local, DestIP: local, Retries: 2, RNRTries: 2, ORD: 255, IRD: maxHWIRD}}
+		LocalIP: local, DestIP: local, Retries: 2, RNRTries: 2, ORD: 255, IRD: maxHWIRD, QKey: gsiQKey}}
 	r.pointers += 0x800
 	q.compCtx = 0xffff_8882_0000_0000 + r.pointers
 	if err := q.allocate(); err != nil {
@@ -266,7 +269,6 @@ func (q *QP) fillContext() {
 		isQP1        = 1 << 6
 		lsn          = 0xffff
 		window       = 0x400
-		qkey         = 0x80010000
 		udPrivCQ     = 1 << 19
 		writeReadRsp = 1 << 20
 		readOK       = 1 << 21
@@ -299,7 +301,7 @@ func (q *QP) fillContext() {
 	c[7] = ackCredits<<20 | pkey<<32 | uint64(q.Cfg.PD&0xffff)<<48
 	c[8] = uint64(a.DestQP)
 	if q.kind == qpTypeUD {
-		c[8] |= qkey << 32
+		c[8] |= uint64(a.QKey) << 32
 	}
 	psn := uint64(a.SendPSN)
 	c[10] = psn | lsn<<32
