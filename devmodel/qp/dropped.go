@@ -29,6 +29,17 @@ func (e PacketDropped) String() string {
 	return s + ", dropped: " + e.Verdict.String()
 }
 
+// BadSource is the event of a QP that is to send from a MAC address that cannot be
+// one's own.
+type BadSource struct {
+	QP  uint32
+	MAC [6]byte
+}
+
+func (e BadSource) String() string {
+	return fmt.Sprintf("context of QP %d has the source address %x", e.QP, e.MAC)
+}
+
 // ipText is an IP address of a path.
 func ipText(a [16]byte, ipv4 bool) string {
 	if ipv4 {

@@ -68,26 +68,28 @@ func (q *QP) handle(in *roce.Run, b *buffer) {
 	b.note.Say(fmt.Sprintf("QP %d: %s", q.id, q.ep.Outcome(&before)))
 }
 
+// announce sends a frame and says what it is, if somebody wants to know.
+func (q *QP) announce(f []byte, text func() string) {
+	n := q.table.cfg.Notes
+	if n == nil {
+		q.table.transmitFrame(f)
+		return
+	}
+	n.Outgoing(f, text())
+	q.table.transmitFrame(f)
+	n.Outgoing(f, "")
+}
+
 // transmitPacket sends the frame of packet k of a run that Transmit has.
 func (q *QP) transmitPacket(f []byte, p *wire.Packet, r *roce.Run, k uint32) {
-	n := q.table.cfg.Notes
-	if n != nil {
-		n.Outgoing(f, fmt.Sprintf("QP %d -> %d: %s, %s", q.id, p.DestQP, wire.Name(p.Opcode), q.ep.Sending(r, k)))
-	}
-	q.table.transmitFrame(f)
-	if n != nil {
-		n.Outgoing(f, "")
-	}
+	q.announce(f, func() string {
+		return fmt.Sprintf("QP %d -> %d: %s, %s", q.id, p.DestQP, wire.Name(p.Opcode), q.ep.Sending(r, k))
+	})
 }
 
 // transmitDatagram sends the frame of a send WQE.
 func (q *QP) transmitDatagram(f []byte, p *wire.Packet, w *roce.WQE) {
-	n := q.table.cfg.Notes
-	if n != nil {
-		n.Outgoing(f, fmt.Sprintf("QP %d -> %d: %s, packet 1/1, WQE %d", q.id, p.DestQP, wire.Name(p.Opcode), w.Index))
-	}
-	q.table.transmitFrame(f)
-	if n != nil {
-		n.Outgoing(f, "")
-	}
+	q.announce(f, func() string {
+		return fmt.Sprintf("QP %d -> %d: %s, packet 1/1, WQE %d", q.id, p.DestQP, wire.Name(p.Opcode), w.Index)
+	})
 }
