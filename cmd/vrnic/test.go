@@ -91,6 +91,11 @@ the machinery failed; 128+n when signal n ended vrnic; 2 for options that make n
 				return err
 			}
 			c.Logger = logger
+			if t.junit != "" { // not after minutes
+				if _, err := os.Stat(filepath.Dir(t.junit)); err != nil {
+					return fmt.Errorf("--junit: %w", err)
+				}
+			}
 			if t.network.pcap == stdout || t.watching.events == stdout {
 				return errors.New("--pcap - and --events -: stdout is for results; name a file or a FIFO")
 			}

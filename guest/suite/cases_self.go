@@ -15,6 +15,8 @@ func selfCases() []*Case {
 			Script: "(trap '' TERM; sleep 1000) & sleep 1000"},
 		{Name: "self/server-stays", Shows: "a server that does not end", Server: "nc -l -p 5009", Script: "true"},
 		{Name: "self/server-fails", Shows: "a server that ends at once", Server: "exit 3", Script: "true"},
+		{Name: "self/nothing-stays", Shows: "nothing of the ones before still runs",
+			Script: `pidof sleep nc && fail "it does"; true`},
 		{Name: "self/kernel-warns", Shows: "a kernel that is not well",
 			Script: `printf '<4>WARNING: CPU: 0 PID: 1 at the/suite.c:1 itself' > /dev/kmsg`},
 	}
