@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vrnic/vrnic/devmodel/check"
+	sanitizer "github.com/vrnic/vrnic/devmodel/check"
 	"github.com/vrnic/vrnic/guest/suite/ktap"
 )
 
@@ -46,8 +46,8 @@ type suiteRun struct {
 	err    error                // of the strict parser
 }
 
-// suite runs vrnic test. What it printed stays in the folder.
-func (e *env) suite(t *testing.T, args ...string) suiteRun {
+// testSuite runs vrnic test. What it printed stays in the folder.
+func (e *env) testSuite(t *testing.T, args ...string) suiteRun {
 	t.Helper()
 	args = append([]string{e.vrnic, "test", "--artifacts", e.outDir, "--junit", filepath.Join(e.outDir, "junit.xml")}, args...)
 	s := suiteRun{run: e.exec(t, "", args...), cases: map[string]ktap.Test{}}
@@ -123,7 +123,7 @@ var suiteSkips = map[string]string{"-mtu-2048": "needs --mtu", "-mtu-4096": "nee
 
 // suiteGreen wants every case to be ok, and nothing found by the card.
 func suiteGreen(t *testing.T, e *env, flags []string) {
-	s := e.suite(t, append([]string{"--check", "strict"}, flags...)...)
+	s := e.testSuite(t, append([]string{"--check", "strict"}, flags...)...)
 	s.wantParsed(t)
 	jumbo := strings.Contains(strings.Join(flags, " "), "--mtu 9000")
 	for name, c := range s.cases {
@@ -159,13 +159,13 @@ func suiteGreen(t *testing.T, e *env, flags []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []check.Report
+	var found []sanitizer.Report
 	if err := json.Unmarshal(b, &found); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range found {
 		if r.Errors+r.Warnings > 0 {
-			t.Errorf("the cards found %s: see findings.txt", check.Summary(found...))
+			t.Errorf("the cards found %s: see findings.txt", sanitizer.Summary(found...))
 		}
 	}
 	e.part(t, "cases", "", fmt.Sprintf("%d in %v", len(s.cases), s.took.Round(1e9)), s.took)
@@ -173,7 +173,7 @@ func suiteGreen(t *testing.T, e *env, flags []string) {
 
 // suiteFails goes through every way in which a case can end.
 func suiteFails(t *testing.T, e *env) {
-	s := e.suite(t, "self")
+	s := e.testSuite(t, "self")
 	s.wantParsed(t)
 	s.want(t, 1)
 	for name, want := range map[string]struct {
@@ -204,7 +204,7 @@ func suiteFails(t *testing.T, e *env) {
 
 // suiteLoses has a network that carries nothing.
 func suiteLoses(t *testing.T, e *env) {
-	s := e.suite(t, "--guests", "2", "--impair", "loss=100%", "verbs/rc", "objects/device")
+	s := e.testSuite(t, "--guests", "2", "--impair", "loss=100%", "verbs/rc", "objects/device")
 	s.wantParsed(t)
 	s.want(t, 1)
 	if s.cases["verbs/rc"].OK || !s.cases["objects/device"].OK {
@@ -214,7 +214,7 @@ func suiteLoses(t *testing.T, e *env) {
 
 // suiteTimeout has a suite that does not end in time.
 func suiteTimeout(t *testing.T, e *env) {
-	s := e.suite(t, "--timeout", "1s", "objects/turnover", "verbs/rc")
+	s := e.testSuite(t, "--timeout", "1s", "objects/turnover", "verbs/rc")
 	s.want(t, 124).wantStdout(t, "Bail out! ")
 	if !errors.Is(s.err, ktap.ErrBailOut) {
 		t.Errorf("KTAP: %v", s.err)
@@ -229,7 +229,7 @@ func suiteTimeout(t *testing.T, e *env) {
 // red one.
 func suiteSample(t *testing.T, e *env) {
 	green := []string{"objects/device", "regions/list", "verbs/rc", "errors/remote-key", "cm/rping", "tools/write-bw"}
-	s := e.suite(t, append(green, "self/fail")...)
+	s := e.testSuite(t, append(green, "self/fail")...)
 	s.wantParsed(t)
 	s.want(t, 1)
 	for _, name := range green {
