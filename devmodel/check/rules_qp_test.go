@@ -133,6 +133,18 @@ var qpScenarios = merge(
 			},
 			near: func(b *bench) { work(b, false).modify(qp.RTS) },
 		},
+		"qp-peer": {
+			trigger: func(b *bench) {
+				w := work(b, false)
+				w.G.Store(w.qpc+64, workerQP+1)
+				w.modify(qp.RTS)
+			},
+			near: func(b *bench) { // another path to the same peer
+				w := work(b, false)
+				w.G.Store(w.qpc+24, 4791<<48|0xC001<<32|8<<24|4<<12|4<<8|0x20)
+				w.modify(qp.RTS)
+			},
+		},
 		"qp-flush-state": {
 			trigger: func(b *bench) { work(b, false).flush() },
 			near: func(b *bench) {

@@ -109,6 +109,18 @@ func (e GeometryChanged) String() string {
 	return fmt.Sprintf("MODIFY_QP %d: context has other rings than at CREATE_QP", e.QP)
 }
 
+// PeerChanged is the event of a context that gives a connected QP another peer,
+// or another path MTU; the old ones stay in use.
+type PeerChanged struct {
+	QP             uint32
+	From, To       uint32 // QP number
+	FromMTU, ToMTU uint32
+}
+
+func (e PeerChanged) String() string {
+	return fmt.Sprintf("MODIFY_QP %d: peer QP %d with MTU %d becomes QP %d with MTU %d", e.QP, e.From, e.FromMTU, e.To, e.ToMTU)
+}
+
 // FlushOutsideError is the event of FLUSH_WQES for a QP not in ERROR.
 type FlushOutsideError struct {
 	QP    uint32

@@ -21,8 +21,14 @@ type Timing struct {
 	RNRTimer uint8
 }
 
-// DefaultTiming is far above the noise of an emulated system, and lets a peer
-// without receive buffers be asked again soon.
+// DefaultTiming lets a peer without receive buffers be asked again soon.
+//
+// Acknowledgements come from devices, not from their drivers: but a peer may be
+// software in a guest that is emulated on a busy host, and out of time for
+// hundreds of milliseconds. The timeout is longer than that. Loss is rarely
+// found by it: what comes behind a lost packet tells of it. With seven retries,
+// which is the most that verbs can ask for, a peer that has gone is given up
+// after four seconds, before connection managers lose patience.
 func DefaultTiming() Timing { return Timing{AckTimeout: 500 * time.Millisecond, RNRTimer: 12} }
 
 // legal lists the state changes a MODIFY_QP may ask for; to ERROR it may
@@ -95,6 +101,9 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 		return err
 	}
 	old := q.state
+	if a.State == RTS && q.typ == RoCERC {
+		q.keepConnection(&ctx)
+	}
 	switch {
 	case a.State == RTS && old == RTR:
 		ctx.keepWords(&q.ctx, 88) // packets may have come since RTR
@@ -112,6 +121,12 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 	if a.State == RTR {
 		q.owner.subject = mr.Subject{PD: ctx.PD(), QP: q.id, Privileged: ctx.Privileged()}
 	}
+	if ctx.NotifiesCongestion() {
+		q.table.emit(CongestionControl{QP: q.id})
+	}
+	if m := ctx.MAC(); m[0]&1 != 0 || m == [6]byte{} {
+		q.table.emit(BadSource{QP: q.id, MAC: m})
+	}
 	q.route(a)
 	switch {
 	case a.State == RTR:
@@ -127,6 +142,17 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 	}
 	q.wake()
 	return nil
+}
+
+// keepConnection keeps what a connection is known by from RTR on: the rest of
+// its path may change, its peer may not. The caller holds mu.
+func (q *QP) keepConnection(ctx *Context) {
+	if ctx.DestQP() == q.ctx.DestQP() && ctx.PathMTU() == q.ctx.PathMTU() {
+		return
+	}
+	q.table.emit(PeerChanged{QP: q.id, From: q.ctx.DestQP(), To: ctx.DestQP(), FromMTU: q.ctx.PathMTU(), ToMTU: ctx.PathMTU()})
+	ctx.setBits(64, 23, 0, uint64(q.ctx.DestQP()))
+	ctx.setBits(48, 29, 16, uint64(q.ctx.PathMTU()))
 }
 
 // wake begins with what is posted already.

@@ -270,7 +270,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// The context in memory always has the initial PSNs: they count only once.
+// The context in memory always has the initial PSNs: they count only once. Nor
+// does a connection change its peer or MTU.
 func TestPSNsAreTakenOnce(t *testing.T) {
 	b := newBench(t)
 	b.create(3, qp.RoCERC)
@@ -279,21 +280,25 @@ func TestPSNsAreTakenOnce(t *testing.T) {
 		put(&c, 80, send)
 		put(&c, 88, recv)
 		put(&c, 48, mtu<<16)
+		put(&c, 64, mtu)
 		b.ok(b.modify(3, s, c))
 		return b.table.QPs()[0]
 	}
 	if i := step(qp.RTR, 1, 2, 256); i.RecvPSN != 2 || i.PathMTU != 256 {
 		t.Errorf("RTR: %+v", i)
 	}
-	if i := step(qp.RTS, 3, 4, 512); i.SendPSN != 3 || i.RecvPSN != 2 || i.PathMTU != 512 {
+	if i := step(qp.RTS, 3, 4, 512); i.SendPSN != 3 || i.RecvPSN != 2 || i.PathMTU != 256 || i.DestQP != 256 {
 		t.Errorf("RTR -> RTS: %+v", i)
 	}
-	if i := step(qp.RTS, 5, 6, 1024); i.SendPSN != 3 || i.RecvPSN != 2 || i.PathMTU != 1024 {
+	if i := step(qp.RTS, 5, 6, 1024); i.SendPSN != 3 || i.RecvPSN != 2 || i.PathMTU != 256 || i.DestQP != 256 {
 		t.Errorf("RTS -> RTS: %+v", i)
 	}
 	step(qp.SQD, 7, 8, 2048)
-	if i := step(qp.RTS, 9, 10, 4096); i.SendPSN != 3 || i.RecvPSN != 2 || i.PathMTU != 4096 {
+	if i := step(qp.RTS, 9, 10, 4096); i.SendPSN != 3 || i.RecvPSN != 2 || i.PathMTU != 256 || i.DestQP != 256 {
 		t.Errorf("SQD -> RTS: %+v", i)
+	}
+	if len(b.events) != 3 || b.events[1] != (qp.PeerChanged{QP: 3, From: 256, To: 1024, FromMTU: 256, ToMTU: 1024}) {
+		t.Errorf("events %v", b.events)
 	}
 }
 
