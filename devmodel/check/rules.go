@@ -17,6 +17,7 @@ var units = []struct {
 	{"Completion and event queues", eventRules},
 	{"Queue pairs", qpRules},
 	{"Datagrams", udRules},
+	{"RoCE packets", roceRules},
 	{"Memory regions", mrRules},
 }
 

@@ -25,7 +25,7 @@ type scenario struct {
 }
 
 // scenarios has a row for each rule.
-var scenarios = merge(regScenarios, fwScenarios, lanScenarios, cqpScenarios, hmcScenarios, eventScenarios, qpScenarios, udScenarios, mrScenarios, accessScenarios, overlapScenarios)
+var scenarios = merge(regScenarios, fwScenarios, lanScenarios, cqpScenarios, hmcScenarios, eventScenarios, qpScenarios, udScenarios, roceScenarios, mrScenarios, accessScenarios, overlapScenarios)
 
 // merge joins tables; a rule that two of them prove is a mistake.
 func merge(tables ...map[string]scenario) map[string]scenario {
