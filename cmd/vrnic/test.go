@@ -46,7 +46,8 @@ func newTest(g *global) *cobra.Command {
 		Long: `Boots a guest once and goes through a suite of cases in it, each of which shows
 something of ice, irdma, rdma-core and the card with the stock programs. --list names
 them. A PATTERN selects those whose names it matches, as a shell does ('verbs/*',
-'*/ud*'); one without a slash is a group.
+'*/ud*'); one without a slash is a group. Some need Python, for which guests get
+--image pyverbs.
 
 With --guests 2 what needs somebody to talk to talks to the second guest, else to
 another program in the same. Cases that need what is not there are skipped.
@@ -114,12 +115,26 @@ the machinery failed; 128+n when signal n ended vrnic; 2 for options that make n
 		},
 	}
 	t.flags(cmd, g)
+	cmd.ValidArgsFunction = completeCases
 	f := cmd.Flags()
 	f.StringVar(&t.junit, "junit", "", "write a JUnit report to this file, too")
 	f.BoolVar(&t.list, "list", false, "say what there is, or what the patterns select, and boot nothing")
 	f.Lookup("timeout").Usage = "how long the suite may run once guests have booted (0: for ever)"
 	f.Lookup("env").Usage = "K=V: a variable in the cases' environment"
 	return cmd
+}
+
+// completeCases is for shells.
+func completeCases(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, _ := suite.Select() // without patterns nothing is wrong with them
+	var out []cobra.Completion
+	for _, c := range all {
+		if group := c.Group(); !slices.Contains(out, group) {
+			out = append(out, group)
+		}
+		out = append(out, cobra.CompletionWithDesc(c.Name, c.Shows))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 // list prints names and what they are about.

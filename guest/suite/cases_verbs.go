@@ -48,11 +48,25 @@ func verbCases() []*Case {
 		operations("scatter", "lists of six pieces on either side"),
 		operations("unsignaled", "fenced WRITEs behind READs, few of them signaled"),
 		operations("resize", "a CQ grows and shrinks while messages come"),
+		tagged(),
 		counted("write", "ib_write_bw", "RdmaWrites"),
 		counted("read", "ib_read_bw", "RdmaReads"),
 		counted("send", "ib_send_bw", "RdmaSends"),
 		packets(),
 	)
+}
+
+// tagged is a case of two guests that have addresses in a VLAN for the time.
+func tagged() *Case {
+	const setup = `
+		ip link add link $NET name vlan77 type vlan id 77
+		trap 'ip link del vlan77' EXIT
+		ip addr add 10.77.0.%[1]d/24 dev vlan77
+		ip link set vlan77 up
+		until_true 'grep -qs ffff:0a4d:000%[1]d /sys/class/infiniband/$DEV/ports/1/gids/*'
+		ibv_rc_pingpong -c -g $(grep -ls ffff:0a4d:000%[1]d /sys/class/infiniband/$DEV/ports/1/gids/* | sed 's,.*/,,') %[2]s`
+	return &Case{Name: "verbs/rc-vlan", Shows: "ibv_rc_pingpong between addresses in a VLAN", Needs: Needs{Guests: 2},
+		Server: fmt.Sprintf(setup, 2, ""), Script: fmt.Sprintf(setup, 1, "$PEER"), Want: []string{`bytes in .* seconds`}}
 }
 
 // counted is a case that looks whether 100 messages are counted as such on either side.
