@@ -80,7 +80,9 @@ type Config struct {
 	// Wire is the card's place on an Ethernet segment: Send takes a frame
 	// without FCS, of at least 60 bytes, valid during the call, in a step of
 	// the engine. nil: a segment without other stations. What comes from there
-	// goes to Device.Receive.
+	// goes to Device.Receive. A Wire with a method Crowded(dst [6]byte) bool tells
+	// by it, in steps, that frames to dst would better wait; what can wait then
+	// does.
 	Wire interface{ Send(frame []byte) }
 	// Notes takes comments on the protocol engine's frames there; nil: nobody
 	// captures.
@@ -162,15 +164,10 @@ func New(c Config) *Device {
 		rdmaEmit = nil
 	}
 	d.rdma = rdma.New(rdma.Config{Mem: mem, Emit: rdmaEmit, CEQ: d.irqs.CEQ, AEQ: d.irqs.AEQ, OICR: d.irqs.OICR,
-		MAC: func() [6]byte { return c.MAC }, Wire: port{d.lan}, Notes: c.Notes, Near: d.near(c.Near), Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
+		MAC: func() [6]byte { return c.MAC }, Wire: newPort(d.lan, c.Wire), Notes: c.Notes, Near: d.near(c.Near), Payload: &d.mem, MayDMA: d.config.BusMaster, Engine: d.engine, Timing: c.Timing, Profile: c.Profile, Lock: &d.mu, Overtake: d.overtake, Overtaken: d.system.stragglers.Load})
 	d.regs = reg.NewSpace(pci.RegisterSize, d.emit, d.systemRegisters(), diagnosticRegisters(), d.irqs.Registers(), d.lan.Registers(), d.fw.Registers(), d.rdma.Registers())
 	return d
 }
-
-// port is where the protocol engine's frames leave the card.
-type port struct{ lan *lan.LAN }
-
-func (p port) Send(f []byte) bool { return p.lan.Transmit(f) }
 
 // Close ends the card's goroutines and drops its maps. With a shared engine it
 // waits until no step uses the card.

@@ -9,6 +9,26 @@ import (
 	"github.com/vrnic/vrnic/devmodel/roce/wire"
 )
 
+// port is where the protocol engine's frames leave the card.
+type port struct {
+	lan     *lan.LAN
+	crowded func(dst [6]byte) bool
+}
+
+func newPort(l *lan.LAN, wire any) port {
+	p := port{l, func([6]byte) bool { return false }}
+	if w, ok := wire.(interface{ Crowded([6]byte) bool }); ok {
+		p.crowded = w.Crowded
+	}
+	return p
+}
+
+// Send implements qp.Wire.
+func (p port) Send(f []byte) bool { return p.lan.Transmit(f) }
+
+// Crowded implements qp.Pacer.
+func (p port) Crowded(dst [6]byte) bool { return p.crowded(dst) }
+
 // Near is a card's place on a segment as the one who made the segment knows it.
 // Protocol engines use it to hand over what needs no frames, as nobody sees them.
 // Its methods are called in steps and do not block.

@@ -5,6 +5,7 @@ package fabric
 import (
 	"cmp"
 	"sync"
+	"sync/atomic"
 )
 
 // outboxLimit bounds the bytes that wait for a peer; as much again may be on
@@ -15,6 +16,10 @@ const outboxLimit = 64 << 20
 
 // outboxKept is the memory that a queue keeps when it is empty.
 const outboxKept = 1 << 20
+
+// crowdedAt is how many bytes that wait are a reason to send no more for a while,
+// for senders that can wait.
+const crowdedAt = 256 << 10
 
 // wire is the way to a peer. One call of either send method runs at a time.
 type wire interface {
@@ -42,6 +47,8 @@ type outbox struct {
 	closed        bool
 	dropped       uint64
 	noPeer        uint64
+
+	waiting atomic.Int64 // bytes in pending and work
 }
 
 // put takes a frame. It does not block.
@@ -66,7 +73,20 @@ func (o *outbox) put(frame []byte) {
 		o.frames++
 		o.changed.Signal()
 	}
+	o.account()
 }
+
+// account tells what waits. The caller holds mu.
+func (o *outbox) account() {
+	n := len(o.pending)
+	if o.busy {
+		n += len(o.work)
+	}
+	o.waiting.Store(int64(n))
+}
+
+// crowded tells, from any goroutine, whether much waits already.
+func (o *outbox) crowded() bool { return o.waiting.Load() > crowdedAt }
 
 // connect changes the peer. Records that wait for the one before are lost.
 func (o *outbox) connect(w wire) {
@@ -75,6 +95,7 @@ func (o *outbox) connect(w wire) {
 	o.wire = w
 	o.dropped += o.frames
 	o.pending, o.frames = o.pending[:0], 0
+	o.account()
 }
 
 // run sends what could not be sent at once, until close.
@@ -98,6 +119,7 @@ func (o *outbox) run() {
 		}
 		o.mu.Lock()
 		o.busy = false
+		o.account()
 	}
 }
 
@@ -106,5 +128,6 @@ func (o *outbox) close() {
 	defer o.mu.Unlock()
 	o.closed, o.wire = true, nil
 	o.pending = nil
+	o.account()
 	o.changed.Broadcast()
 }

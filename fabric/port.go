@@ -124,6 +124,18 @@ func (p *Port) deliver(frame []byte) {
 	p.receive(frame)
 }
 
+// Crowded tells whether frames to dst would wait behind many others for a slow
+// peer outside the process, and be dropped if more came. Who can wait should.
+func (p *Port) Crowded(dst [6]byte) bool {
+	ports := *p.sw.ports.Load()
+	id, ok := p.sw.table.find(address(dst[:]))
+	if !ok || int(id) >= len(ports) || ports[id] == nil {
+		return false
+	}
+	u, ok := ports[id].receiver.(*Uplink)
+	return ok && u.out.crowded()
+}
+
 // Near is the port to which the switch would hand a frame from the station to
 // dst, and nobody would look at it, hold it up or lose it on the way: no capture,
 // no impairment, and links that are up. nil: there is none. What goes there by

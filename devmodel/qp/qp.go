@@ -179,6 +179,7 @@ type QP struct {
 	work      *scratch
 	toSend    uint32 // bytes that the step may still put on the wire
 	unsent    bool   // it had more
+	crowded   bool   // it had more, but it is for later
 
 	notified time.Duration // when a notification of congestion was sent; 0: never
 
@@ -216,6 +217,7 @@ type Table struct {
 	// The same for steps, in pages.
 	pages [maxQPs / pageQPs]atomic.Pointer[page]
 
+	pacer   Pacer  // nil: the wire takes all
 	waiter  waiter // for the end of others' steps
 	buffers buffers
 
@@ -246,6 +248,7 @@ func New(c Config) *Table {
 		c.Timing = DefaultTiming()
 	}
 	t := &Table{cfg: c, emit: c.Emit, watched: watched, qps: map[uint32]*QP{}}
+	t.pacer, _ = c.Wire.(Pacer)
 	if c.Engine != nil {
 		t.waiter.grace = c.Engine.Grace()
 	}

@@ -58,7 +58,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.shard = s
 	q.sq.forget()
 	q.rq.forget()
-	q.toSend, q.unsent = stepBytes, false
+	q.toSend, q.unsent, q.crowded = stepBytes, false, false
 	left := uint32(stepBytes)
 	for range s.Part(stepRuns) {
 		if q.ep.Holding() || !q.handleNext(&left, s) {
@@ -73,9 +73,21 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	if q.dead.Load() {
 		return true // ended meanwhile: rest
 	}
-	q.task.SetDeadline(q.ep.Deadline())
+	q.task.SetDeadline(q.deadline())
 	q.count()
 	return again || q.unsent || !q.ep.Holding() && !q.inbox.empty()
+}
+
+// deadline is when the QP wants to take a step at the latest; 0: never.
+func (q *QP) deadline() time.Duration {
+	at := q.ep.Deadline()
+	if !q.crowded {
+		return at
+	}
+	if look := q.Now() + crowdRest; at == 0 || look < at {
+		return look
+	}
+	return at
 }
 
 // handleNext takes what has waited longest, if it is at most left bytes.

@@ -54,16 +54,25 @@ var messageStats = []int{216, 240, 248, 256, 264, 272, 280, 288, 296}
 // outcome is all that work leaves behind.
 type outcome struct {
 	CQEs   map[uint32][]event.Entry
-	QPs    []qp.Info
+	QPs    []progress
 	Stats  map[int]uint64
 	Memory uint32
 	Events string
 }
 
+// progress is how far a QP has come.
+type progress struct {
+	ID                                uint32
+	State                             string
+	SendPSN, RecvPSN, Unacked, Sent   uint32
+	NextSend, NextReceive, StoredTail uint32
+	Working                           bool
+}
+
 func (b *bench) outcome() outcome {
-	o := outcome{CQEs: b.cqes, QPs: b.table.QPs(), Stats: map[int]uint64{}, Events: fmt.Sprint(b.events, b.aes)}
-	for i := range o.QPs {
-		o.QPs[i].Context = qp.Context{}
+	o := outcome{CQEs: b.cqes, Stats: map[int]uint64{}, Events: fmt.Sprint(b.events, b.aes)}
+	for _, q := range b.table.QPs() {
+		o.QPs = append(o.QPs, progress{q.ID, q.State, q.SendPSN, q.RecvPSN, q.Unacked, q.Sent, q.SQ.Next, q.RQ.Next, q.SQTail, q.Working})
 	}
 	stats := b.table.Stats()
 	word := func(off int) uint64 { return binary.LittleEndian.Uint64(stats[off:]) }
@@ -150,7 +159,7 @@ func work(b *bench, x, y *side, seed uint64) {
 // Runs inside a card, runs to a card that is near and frames do the same: PSNs,
 // completions, counters and memory come out alike.
 func TestWays(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range uint64(12) {
 		kind := func(x, y *side) {
 			for _, s := range []*side{x, y} {
 				if put(&s.ctx, 48, 7<<48|uint64(256<<(seed%5))<<16); seed%2 == 1 {
@@ -195,7 +204,7 @@ func TestWays(t *testing.T) {
 // A way that is near for some runs and not for others loses nothing and sends
 // nothing twice.
 func TestWaysAlternate(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		b, x, y := connected(t)
 		work(b, x, y, seed)
 		want := b.outcome()

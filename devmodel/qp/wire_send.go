@@ -3,6 +3,8 @@
 package qp
 
 import (
+	"time"
+
 	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/roce"
 	"github.com/vrnic/vrnic/devmodel/roce/wire"
@@ -14,6 +16,17 @@ type Wire interface {
 	// False: it did not leave, there is no link.
 	Send(frame []byte) (sent bool)
 }
+
+// Pacer is a Wire that can say when to wait.
+type Pacer interface {
+	// Crowded tells that frames to dst would wait behind many others, and be lost
+	// if more came.
+	Crowded(dst [6]byte) bool
+}
+
+// crowdRest is how long a QP waits before it looks again whether there is still a
+// crowd.
+const crowdRest = time.Millisecond
 
 // wireWindow is how many packets a requester leaves unacknowledged on the way:
 // peers in software drop longer bursts (rxe_param.h:RXE_MAX_UNACKED_PSNS).
@@ -35,6 +48,10 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 	}
 	if q.toSend < r.Bytes || q.toSend == 0 {
 		q.unsent = true
+		return false
+	}
+	if r.Bytes > 0 && q.table.pacer != nil && q.table.pacer.Crowded(a.path.DestMAC) {
+		q.crowded = true
 		return false
 	}
 	q.toSend -= max(r.Bytes, min(q.toSend, frameCost))
