@@ -47,6 +47,8 @@ type duoOptions struct {
 	impair []string // rules as of --impair, for every port
 	guest  int      // MiB of each
 	raw    string   // spec of one more uplink of the first host
+	// capture gets what the wire's capture writes; nil: nobody reads it.
+	capture io.Writer
 }
 
 // startDuo serves two cards, each with both drivers.
@@ -82,7 +84,12 @@ func startDuo(t testing.TB, o duoOptions) *duo {
 			n.Impair = append(n.Impair, i)
 		}
 		if o.way == wired2 {
-			n.Capture = func(context.Context) (io.Writer, error) { return io.Discard, nil }
+			n.Capture = func(context.Context) (io.Writer, error) {
+				if o.capture != nil {
+					return o.capture, nil
+				}
+				return io.Discard, nil
+			}
 		}
 		return n
 	}
