@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vrnic/vrnic/devmodel/qp"
+	"github.com/vrnic/vrnic/devmodel/roce/wire"
 )
 
 // crowdedCable is a cable that tells when to wait.
@@ -53,5 +54,48 @@ func TestCrowdedWire(t *testing.T) {
 	b.same(p[:3000], data+0x80000)
 	if o := b.outcome(); o.Stats[216] != 0 || o.Events != "[] []" {
 		t.Errorf("%d packets were sent again; %s", o.Stats[216], o.Events)
+	}
+}
+
+// A peer that takes nothing for ever is one that is gone.
+func TestCrowdedForEver(t *testing.T) {
+	c := &crowdedCable{cableOf: &cableOf{t: t, far: [6]byte{0x52, 0x54, 0, 9, 9, 9}, fate: func(*wire.Packet) int { return 0 }}, crowded: true}
+	b := newBench(t, func(q *qp.Config) { q.Wire = c })
+	b.cable, c.b = c.cableOf, b
+	_, x, _ := b.connect()
+	x.post(wr{op: opWrite, sges: []sge{{data, 10}}, raddr: data + 0x40000, key: rkey})
+	x.ring()
+	for range 4000 {
+		b.drain()
+		b.clock.Advance(time.Millisecond)
+	}
+	if len(b.aes) != 1 || b.aes[0].Code != 0x050A {
+		t.Errorf("events %v", b.aes)
+	}
+}
+
+// Datagrams wait, too, once there is a crowd where the last one went.
+func TestCrowdedDatagrams(t *testing.T) {
+	b, out, s := datagrams(t, nil, 2)
+	x := s[0]
+	out.crowded = true
+	for range 3 {
+		x.post(wr{op: opSend, sges: []sge{{data, 10}}}.to(farAH, 5, qkey))
+	}
+	x.ring()
+	b.drain()
+	if len(out.frames) != 1 {
+		t.Fatalf("%d frames", len(out.frames))
+	}
+	b.clock.Advance(time.Millisecond)
+	b.drain()
+	if len(out.frames) != 1 {
+		t.Fatalf("%d frames", len(out.frames))
+	}
+	out.crowded = false
+	b.clock.Advance(time.Millisecond)
+	b.drain()
+	if len(out.frames) != 3 {
+		t.Errorf("%d frames", len(out.frames))
 	}
 }

@@ -180,6 +180,8 @@ type QP struct {
 	toSend    uint32 // bytes that the step may still put on the wire
 	unsent    bool   // it had more
 	crowded   bool   // it had more, but it is for later
+	// Since when the way is crowded; 0: it was not.
+	crowdedSince time.Duration
 
 	notified time.Duration // when a notification of congestion was sent; 0: never
 

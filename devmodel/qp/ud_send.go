@@ -29,6 +29,7 @@ type datagrams struct {
 	send roce.WQE
 	recv roce.Recv
 	grh  [grhSize]byte
+	last [6]byte // where a frame went last
 }
 
 // keys are what packets for a UD QP have to match. Any goroutine reads them.
@@ -74,10 +75,14 @@ func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
 		q.received(b, q.place(b))
 		b.release()
 	}
+	q.crowded = false
 	again = q.sendDatagrams(s.Part(stepRuns))
 	q.shard = nil
 	if q.dead.Load() {
 		return true // ended meanwhile: rest
+	}
+	if q.crowded {
+		q.task.SetDeadline(q.Now() + crowdRest)
 	}
 	return again || !q.inbox.empty()
 }
@@ -87,6 +92,9 @@ func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
 func (q *QP) sendDatagrams(n int) (more bool) {
 	w := &q.ud.send
 	for left := stepBytes; n > 0 && left > 0; n-- {
+		if q.mustWait(q.ud.last) {
+			return false
+		}
 		if !q.Fetch(w) {
 			return false
 		}
@@ -157,6 +165,7 @@ func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
 	own := path.DestMAC == t.cfg.MAC()
 	group := path.DestMAC[0]&1 != 0
 	if group || !own && !h.Loopback {
+		q.ud.last = path.DestMAC
 		q.transmitDatagram(f, &p, w)
 	}
 	if own || h.Loopback {

@@ -37,9 +37,12 @@ var (
 
 // port keeps what is sent through it.
 type port struct {
-	frames [][]byte
-	quiet  bool
+	frames  [][]byte
+	quiet   bool
+	crowded bool // with frames to farMAC
 }
+
+func (p *port) Crowded(dst [6]byte) bool { return p.crowded && dst == farMAC }
 
 func (p *port) Send(f []byte) bool {
 	if !p.quiet {
@@ -573,21 +576,22 @@ func TestDatagramAllocations(t *testing.T) {
 	round()
 	run()
 	before := b.posted
-	// Posting allocates, in the test: only the rest is counted.
-	n := uint64(0)
+	// Posting allocates, in the test: only the rest is counted. Pools of buffers
+	// lose some now and then, with the race detector at random.
+	least := uint64(1 << 63)
 	var m runtime.MemStats
-	for range 20 {
+	for range 100 {
 		round()
 		runtime.ReadMemStats(&m)
-		n -= m.Mallocs
+		n := m.Mallocs
 		run()
 		runtime.ReadMemStats(&m)
-		n += m.Mallocs
+		least = min(least, m.Mallocs-n)
 	}
-	if n >= 20 {
-		t.Errorf("%d allocations for 60 datagrams", n)
+	if least > 0 {
+		t.Errorf("%d allocations for 4 datagrams", least)
 	}
-	if b.posted-before < 20*7 {
+	if b.posted-before != 100*7 {
 		t.Errorf("%d completions", b.posted-before)
 	}
 }

@@ -28,6 +28,24 @@ type Pacer interface {
 // crowd.
 const crowdRest = time.Millisecond
 
+// crowdPatience is how long it waits altogether: a peer that takes nothing at all
+// is one to whom packets are lost.
+const crowdPatience = time.Second
+
+// mustWait tells whether frames to dst are for later, as there is a crowd. The
+// caller holds mu.
+func (q *QP) mustWait(dst [6]byte) bool {
+	if q.table.pacer == nil || !q.table.pacer.Crowded(dst) {
+		q.crowdedSince = 0
+		return false
+	}
+	if q.crowdedSince == 0 {
+		q.crowdedSince = max(q.Now(), 1)
+	}
+	q.crowded = q.Now()-q.crowdedSince < crowdPatience
+	return q.crowded
+}
+
 // wireWindow is how many packets a requester leaves unacknowledged on the way:
 // peers in software drop longer bursts (rxe_param.h:RXE_MAX_UNACKED_PSNS).
 const wireWindow = 128
@@ -50,8 +68,7 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 		q.unsent = true
 		return false
 	}
-	if r.Bytes > 0 && q.table.pacer != nil && q.table.pacer.Crowded(a.path.DestMAC) {
-		q.crowded = true
+	if r.Bytes > 0 && q.mustWait(a.path.DestMAC) {
 		return false
 	}
 	q.toSend -= max(r.Bytes, min(q.toSend, frameCost))
