@@ -229,3 +229,83 @@ func BenchmarkCopy(b *testing.B) {
 		})
 	}
 }
+
+func TestGatherScatter(t *testing.T) {
+	m := twoMaps(t)
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		var list []Segment
+		var want []byte
+		for at := uint64(0x10000); at < 0x13000; at += 0x1000 {
+			s := Segment{at + random.Uint64N(0x800), uint32(random.IntN(0x800*random.IntN(2) + 12))}
+			list = append(list, s)
+			want = append(want, contents(t, m, s.IOVA, int(s.Len))...)
+		}
+		n := random.IntN(len(want) + 50)
+		p := make([]byte, n)
+		if err := m.Gather(p, list); err != nil {
+			t.Fatal(err)
+		}
+		n = min(n, len(want))
+		if !bytes.Equal(p[:n], want[:n]) {
+			t.Fatalf("gathered wrong bytes of %v", list)
+		}
+		for i := range p {
+			p[i] = byte(random.Uint32())
+		}
+		all := contents(t, m, 0x10000, 0x4000)
+		rest := p[:n]
+		for _, s := range list {
+			rest = rest[copy(all[s.IOVA-0x10000:][:s.Len], rest):]
+		}
+		if err := m.Scatter(list, p); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(contents(t, m, 0x10000, 0x4000), all) {
+			t.Fatalf("scattered wrong bytes to %v", list)
+		}
+	}
+	before := contents(t, m, 0x10000, 0x4000)
+	for _, c := range []struct {
+		name string
+		err  error
+		op   string
+	}{
+		{"source ends in a hole", m.Gather(make([]byte, 100), []Segment{{0x10000, 90}, {0x13ffd, 10}}), "read"},
+		{"target ends in a hole", m.Scatter([]Segment{{0x10000, 90}, {0x13ffd, 10}}, make([]byte, 100)), "write"},
+		{"target read-only", m.Scatter([]Segment{{0x10000, 90}, {0x20000, 10}}, make([]byte, 91)), "write"},
+	} {
+		var f *Fault
+		if !errors.As(c.err, &f) || f.Op != c.op {
+			t.Errorf("%s: %v, want a %s fault", c.name, c.err, c.op)
+		}
+	}
+	if !bytes.Equal(contents(t, m, 0x10000, 0x4000), before) {
+		t.Error("what failed moved something")
+	}
+	p, list := make([]byte, 600), []Segment{{0x10f00, 300}, {0x12000, 300}}
+	if n := testing.AllocsPerRun(100, func() { _, _ = m.Gather(p, list), m.Scatter(list, p) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A file cut short under its map is a fault, and what it holds survives nothing.
+func TestScatterTruncated(t *testing.T) {
+	f := memfd(t, 2*4096)
+	defer f.Close()
+	m := &Memory{}
+	if err := m.Map(0x10000, 0x2000, dup(t, f), 0, true, true); err != nil {
+		t.Fatal(err)
+	}
+	defer m.UnmapAll()
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	p, list := make([]byte, 300), []Segment{{0x10000, 100}, {0x11000, 200}}
+	for _, err := range []error{m.Gather(p, list), m.Scatter(list, p)} {
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.IOVA != 0x11000 {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -221,14 +221,7 @@ func memoryFault(err error) roce.Fault {
 func (q *QP) copyInline(dst *roce.SGL, dstOff uint32, src *roce.SGL, off, n uint32) roce.Fault {
 	data := q.work.inline[:n]
 	src.InlineBytes(data, off)
-	for _, s := range q.work.dst {
-		if err := q.table.cfg.Payload.Write(s.IOVA, data[:s.Len]); err != nil {
-			q.owner.noMemory(dst, dstOff, q.work.dst, true, err)
-			return memoryFault(err)
-		}
-		data = data[s.Len:]
-	}
-	return roce.Fault{}
+	return q.scatter(dst, dstOff, data)
 }
 
 // resolve translates n bytes of a list from off on. Any goroutine may call

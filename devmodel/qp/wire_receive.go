@@ -106,13 +106,14 @@ func (q *QP) copyFrame(dst *roce.SGL, dstOff uint32, from *buffer, src *roce.SGL
 	if !ok || have < n {
 		return roce.Fault{Gone: true}
 	}
-	data := from.packet.Payload[at : at+uint64(n)]
-	for _, s := range q.work.dst {
-		if err := q.table.cfg.Payload.Write(s.IOVA, data[:s.Len]); err != nil {
-			q.owner.noMemory(dst, dstOff, q.work.dst, true, err)
-			return memoryFault(err)
-		}
-		data = data[s.Len:]
+	return q.scatter(dst, dstOff, from.packet.Payload[at:at+uint64(n)])
+}
+
+// scatter writes payload to the QP's memory, which is resolved.
+func (q *QP) scatter(dst *roce.SGL, dstOff uint32, p []byte) roce.Fault {
+	if err := q.table.cfg.Payload.Scatter(q.work.dst, p); err != nil {
+		q.owner.noMemory(dst, dstOff, q.work.dst, true, err)
+		return memoryFault(err)
 	}
 	return roce.Fault{}
 }

@@ -127,12 +127,9 @@ func (q *QP) read(p []byte, l *roce.SGL, off uint32) readFault {
 	if f != nil {
 		return readFault{true, roce.Code(f.Code)}
 	}
-	for _, s := range segs {
-		if err := q.table.cfg.Payload.Read(s.IOVA, p[:s.Len]); err != nil {
-			q.owner.noMemory(l, off, segs, false, err)
-			return readFault{true, roce.Catastrophic}
-		}
-		p = p[s.Len:]
+	if err := q.table.cfg.Payload.Gather(p, segs); err != nil {
+		q.owner.noMemory(l, off, segs, false, err)
+		return readFault{true, roce.Catastrophic}
 	}
 	return readFault{}
 }
