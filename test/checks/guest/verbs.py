@@ -9,9 +9,13 @@ from one queue pair to the other.
 
 import ctypes
 import fcntl
+import ipaddress
+import json
 import math
 import os
 import random
+import re
+import select
 import struct
 import time
 
@@ -47,6 +51,66 @@ def check(ok, *what):
 
 def context():
     return Context(name=get_device_list()[0].name.decode())
+
+
+def name(kind, value):
+    """name is that of a constant without what all of its kind begin with."""
+    return re.sub(r"^IBV_(WC|EVENT|QPS)_", "", kind(value).name)
+
+
+def gid_index(ctx, address):
+    """gid_index finds the GID that the kernel made of an address of the machine."""
+    want = ipaddress.ip_address(address)
+    if want.version == 4:
+        want = ipaddress.ip_address("::ffff:" + address)
+    for i in range(ctx.query_port(1).gid_tbl_len):
+        if ipaddress.ip_address(str(ctx.query_gid(1, i))) == want:
+            return i
+    check(False, "no GID of", address)
+
+
+class Line:
+    """Line is a connection that carries values of JSON, between two sides."""
+
+    def __init__(self, sock):
+        self.file = sock.makefile("rw")
+
+    def tell(self, value):
+        self.file.write(json.dumps(value) + "\n")
+        self.file.flush()
+
+    def hear(self):
+        text = self.file.readline()
+        check(text, "the other side has gone")
+        return json.loads(text)
+
+    def swap(self, value):
+        self.tell(value)
+        return self.hear()
+
+
+class Events:
+    """Events are the asynchronous events of a context, which nobody else opened
+    in this process."""
+
+    def __init__(self, ctx):
+        self.ctx = ctx
+        self.fd = next(int(fd) for fd in os.listdir("/proc/self/fd") if self._ours(fd))
+
+    @staticmethod
+    def _ours(fd):
+        try:
+            return "infinibandevent" in os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            return False
+
+    def next(self, seconds):
+        """next is the name of an event, or None if there is none in time."""
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return None
+        event = self.ctx.get_async_event()
+        event.ack()
+        return name(e.ibv_event_type, event.event_type)
 
 
 class Memory:
