@@ -53,6 +53,9 @@ func (d *Device) RDMA() rdma.Snapshot {
 	return rest()
 }
 
+// Open tells whether the port has a link, so that frames leave and come.
+func (d *Device) Open() bool { return d.lan.Open() }
+
 // ExplainMR walks from [to, to+n) of an STag to guest memory as the data path
 // does, and tells every step; see mr.Table.Explain.
 func (d *Device) ExplainMR(stag uint32, to uint64, n uint32) (mr.Walk, error) {

@@ -30,6 +30,7 @@ var explainers = map[string]func(d *devmodel.Device, r Request) (string, any, er
 	"arp":   explainARP,
 	"mcast": explainMulticast,
 	"ws":    explainNodes,
+	"stats": explainStats,
 
 	"tables": explainTables,
 }

@@ -108,9 +108,9 @@ type AH struct {
 	Source       string `json:"source"`
 	Dest         string `json:"dest"`
 	SourceMAC    string `json:"source_mac"`
-	DestMAC      string `json:"dest_mac,omitempty"` // of the ARP entry, if there is one
+	DestMAC      string `json:"dest_mac,omitempty"` // of the ARP entry when the AH was made; empty: there was none
 	ARPIndex     uint16 `json:"arp_index"`
-	Loopback     bool   `json:"loopback"`
+	Loopback     bool   `json:"loopback"` // DOLOOPBACK
 	VLANTag      int    `json:"vlan_tag"` // -1: none
 	TrafficClass uint8  `json:"traffic_class"`
 	HopLimit     uint8  `json:"hop_limit"`
@@ -123,14 +123,16 @@ func explainAH(d *devmodel.Device, r Request) (string, any, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	macs := map[uint16]string{}
-	for _, a := range e.ARPs {
-		macs[a.Index] = macText(a.MAC)
+	macs := map[uint32]string{}
+	for n, h := range e.Handles {
+		if h.Reachable {
+			macs[e.AHs[n].Index] = macText(h.Path.DestMAC)
+		}
 	}
 	data := make([]AH, len(ahs))
 	rows := [][]string{}
 	for i, a := range ahs {
-		h := AH{Index: a.Index, PD: a.PD, Source: ipText(a.Source, a.IPv4), Dest: ipText(a.Dest, a.IPv4), SourceMAC: macText(a.SourceMAC), DestMAC: macs[a.ARPIndex],
+		h := AH{Index: a.Index, PD: a.PD, Source: ipText(a.Source, a.IPv4), Dest: ipText(a.Dest, a.IPv4), SourceMAC: macText(a.SourceMAC), DestMAC: macs[a.Index],
 			ARPIndex: a.ARPIndex, Loopback: a.Loopback, VLANTag: -1, TrafficClass: a.TrafficClass, HopLimit: a.HopLimit, FlowLabel: a.FlowLabel}
 		vlan := "-"
 		if a.InsertVLAN {
@@ -139,7 +141,7 @@ func explainAH(d *devmodel.Device, r Request) (string, any, error) {
 		}
 		mac := h.DestMAC
 		if mac == "" {
-			mac = "(no such entry)"
+			mac = "(no such entry: nowhere)"
 		}
 		data[i] = h
 		rows = append(rows, []string{fmt.Sprint(h.Index), fmt.Sprint(h.PD), h.Dest, h.Source, fmt.Sprint(h.ARPIndex), mac, vlan, fmt.Sprint(h.HopLimit), fmt.Sprint(h.Loopback)})

@@ -27,7 +27,7 @@ type QP struct {
 	PathMTU  uint32 `json:"path_mtu"`
 	DestQP   uint32 `json:"dest_qp"`
 	DestIP   string `json:"dest_ip"`
-	DestMAC  string `json:"dest_mac,omitempty"` // of the ARP entry, if there is one
+	DestMAC  string `json:"dest_mac,omitempty"` // of the ARP entry as it is now, if there is one
 	LocalIP  string `json:"local_ip"`
 	LocalMAC string `json:"local_mac"`
 	Loopback bool   `json:"loopback"` // the ARP entry is the port's own address
@@ -59,6 +59,8 @@ type QP struct {
 	SQ                Ring   `json:"sq"`
 	RQ                Ring   `json:"rq"`
 
+	Route *Route `json:"route,omitempty"` // of a connected one
+
 	// Of a QP asked for by number: its context, as the device acts on it.
 	Context []decode.Word `json:"context,omitempty"`
 }
@@ -87,7 +89,7 @@ type WQE struct {
 // maxWQEs bounds how many WQEs of a queue are shown.
 const maxWQEs = 32
 
-func newQP(q *qp.Info, e *rdma.Snapshot) QP {
+func newQP(q *qp.Info, e *rdma.Snapshot, link bool) QP {
 	c := &q.Context
 	out := QP{
 		ID: q.ID, Type: q.Type, State: q.State, PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ,
@@ -109,6 +111,7 @@ func newQP(q *qp.Info, e *rdma.Snapshot) QP {
 			out.DestMAC, out.Loopback = macText(a.MAC), a.Local
 		}
 	}
+	out.Route = newRoute(q, e, link)
 	return out
 }
 
@@ -131,7 +134,7 @@ func explainQP(d *devmodel.Device, r Request) (string, any, error) {
 	}
 	data := make([]QP, len(qps))
 	for i := range qps {
-		data[i] = newQP(&qps[i], &e)
+		data[i] = newQP(&qps[i], &e, d.Open())
 	}
 	if one {
 		q := &data[0]
@@ -244,6 +247,9 @@ func (q *QP) text() string {
 		vlan = fmt.Sprintf(", VLAN %d", q.VLAN)
 	}
 	d.add("from", "%s, %s%s, UDP port %d to %d", q.LocalIP, q.LocalMAC, vlan, q.SrcPort, q.DestPort)
+	if q.Route != nil {
+		q.Route.add(d)
+	}
 	d.add("P_Key", "0x%04x", q.PKey)
 	d.add("PSNs", "next to send 0x%06x, not acknowledged from 0x%06x on, expected 0x%06x", q.SendPSN, q.UnackedPSN, q.RecvPSN)
 	rnr := fmt.Sprint(q.RNRRetries)

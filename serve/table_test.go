@@ -114,6 +114,9 @@ func TestWidth(t *testing.T) {
 		Loopback: true, VLAN: 4095, ARPIndex: 65535, QKey: most32, PKey: 65535, QSHandle: 1023, SrcPort: 65535, DestPort: 65535, SendPSN: 1<<24 - 1, RecvPSN: 1<<24 - 1,
 		ORD: 255, IRD: 256, Retries: 63, RNRRetries: 7, Privileged: true, FastRegister: true, Bind: true, Suspended: true, Draining: true,
 		CompletionContext: most64, Shadow: most64, SQTail: 32767, SQ: ring, RQ: ring}
+	q.Route = &Route{Way: "loopback", DestMAC: "ff:ff:ff:ff:ff:ff", TrafficClass: 255, HopLimit: 255, FlowLabel: 1<<20 - 1, VLANTag: 65535,
+		Sent: most64, Retransmitted: most64, Received: most64, Waiting: 1 << 30, Outstanding: most32, Reads: most32, Tries: 255, RNRTries: 255, NextTry: "10m59.99999s",
+		Why: []string{strings.Repeat("long reason ", 20)}}
 	for _, r := range decoded("qpc", ones[:]) {
 		q.Context = r.Words
 	}

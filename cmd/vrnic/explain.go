@@ -57,6 +57,7 @@ func newExplain() *cobra.Command {
 		{"eq", "event queues: CEQs and the AEQ", 0},
 		{"ah [INDEX]", "address handles", 1},
 		{"arp [INDEX]", "the ARP table, and who sends by its entries", 1},
+		{"stats [NAME]", "the counters that rdma statistic shows, by their kernel names", 1},
 		{"mcast [INDEX]", "multicast groups and their members", 1},
 		{"ws [NODE]", "the work scheduler's nodes, and the queue pairs on its leaves", 1},
 		{"tables", "the small ones: accepted ports, quad hashes, push pages, statistics instances, user priorities", 0},

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/vrnic/vrnic/devmodel/hmc"
+	"github.com/vrnic/vrnic/devmodel/roce"
+	"github.com/vrnic/vrnic/devmodel/roce/wire"
 )
 
 // Info is a QP as a person reads it.
@@ -45,6 +47,33 @@ type Info struct {
 
 	Receiving bool   // a receive WQE is taken and not completed
 	Receive   uint32 // its index in quanta
+
+	Route   *Route // of a connected QP; nil: it has named no peer
+	Stats   roce.Stats
+	Trying  roce.Trying // its deadline is counted from now
+	Waiting int         // runs and frames that have come and are not looked at
+}
+
+// Way is what a connected QP's packets go by.
+type Way uint8
+
+// Ways.
+const (
+	Nowhere    Way = iota // the ARP entry did not exist when it was named
+	ByLoopback            // to the card's own QPs
+	ByBurst               // to those of a card in this process, without frames
+	ByWire                // in frames
+)
+
+func (w Way) String() string {
+	return [...]string{Nowhere: "nowhere", ByLoopback: "loopback", ByBurst: "near", ByWire: "wire"}[w]
+}
+
+// Route is where a connected QP's packets go now.
+type Route struct {
+	Path wire.Path // the address is the ARP entry's as it was when it was named
+	Way  Way
+	Peer wire.Verdict // but by ByWire: whether the peer takes them
 }
 
 // Ring is a QP's queue as a person reads it.
@@ -100,6 +129,78 @@ func (q *QP) info() Info {
 		if i.RecvPSN = expected; q.state != RTR {
 			i.SendPSN = send
 		}
+		i.Stats, i.Trying = q.ep.Stats, q.ep.Trying()
+		if i.Trying.Deadline != 0 {
+			i.Trying.Deadline = max(i.Trying.Deadline-q.Now(), 1)
+		}
+	}
+	i.Waiting = int(q.inbox.count.Load())
+	if a := q.address.Load(); a != nil && q.typ == RoCERC {
+		i.Route = q.routeNow(a)
 	}
 	return i
+}
+
+// routeNow finds out which way packets would go at this moment.
+func (q *QP) routeNow(a *address) *Route {
+	r := &Route{Path: a.path, Way: ByWire}
+	peers := q.table
+	switch {
+	case a.loopback:
+		r.Way = ByLoopback
+	case !a.reachable:
+		r.Way = Nowhere
+		return r
+	default:
+		if q.table.cfg.Near == nil {
+			return r
+		}
+		const shortest = 60
+		t, _ := q.table.cfg.Near.Find(&a.path, &Burst{Frames: 1, Last: shortest})
+		if t == nil || t.cfg.Engine != q.table.cfg.Engine {
+			return r
+		}
+		r.Way, peers = ByBurst, t
+	}
+	switch p := peers.lookup(a.peer); {
+	case p == nil:
+		r.Peer = wire.NoQP
+	case p.typ != RoCERC:
+		r.Peer = wire.WrongService
+	default:
+		r.Peer = p.address.Load().accepts(a)
+	}
+	return r
+}
+
+// Counter is one of the function's counters.
+type Counter struct {
+	Name  string // verbs.c:irdma_hw_stat_descs
+	Value uint64
+}
+
+// Counters lists the function's counters in the order of their places in the
+// buffer of GATHER_STATS.
+func (t *Table) Counters() []Counter {
+	out := make([]Counter, 0, len(layout))
+	order := make([]counter, 0, len(layout))
+	for c := range layout {
+		order = append(order, counter(c))
+	}
+	slices.SortFunc(order, func(a, b counter) int {
+		return cmp.Or(cmp.Compare(layout[a].offset, layout[b].offset), cmp.Compare(layout[a].shift, layout[b].shift))
+	})
+	for _, c := range order {
+		out = append(out, Counter{layout[c].name, t.counters[c].Load() & (1<<layout[c].width - 1)})
+	}
+	return out
+}
+
+// Handle is an address handle as datagrams use it; false: there is none.
+func (t *Table) Handle(i uint32) (Handle, bool) {
+	h := t.handle(i)
+	if h == nil {
+		return Handle{}, false
+	}
+	return *h, true
 }

@@ -165,12 +165,14 @@ type Snapshot struct {
 	AEQ       *event.EQ // nil: none
 	ARPs      []cqp.ARP
 	AHs       []cqp.AH
+	Handles   []qp.Handle // of the AHs, as datagrams use them
 	Multicast []cqp.Multicast
 	WorkNodes []cqp.WorkNode
 	Ports     []uint16
 	QuadHash  []cqp.QuadHash
 	PushPages []uint32
 	Instances []uint8 // of statistics
+	Counters  []qp.Counter
 	UPMap     cqp.Priorities
 }
 
@@ -188,12 +190,16 @@ func (e *Engine) Capture() (rest func() Snapshot) {
 		ARPs: e.cqp.ARPs(), AHs: e.cqp.AHs(), Multicast: e.cqp.Multicasts(), WorkNodes: e.cqp.WorkNodes(),
 		Ports: e.cqp.Ports(), QuadHash: e.cqp.QuadHashes(), PushPages: e.cqp.PushPages(), Instances: e.qps.Instances(), UPMap: e.cqp.Priorities(),
 	}
+	for _, a := range s.AHs {
+		h, _ := e.qps.Handle(a.Index)
+		s.Handles = append(s.Handles, h)
+	}
 	if q, ok := e.queues.AEQ(); ok {
 		s.AEQ = &q
 	}
 	qps := e.qps.List()
 	return func() Snapshot {
-		s.QPs = qps()
+		s.QPs, s.Counters = qps(), e.qps.Counters()
 		return s
 	}
 }

@@ -115,3 +115,20 @@ func (e *Endpoint) PSNs() (send, expected uint32) { return e.req.next, e.rsp.eps
 func (e *Endpoint) Outstanding() (oldest, newest uint32, started bool) {
 	return e.req.una, e.req.high, e.req.cfg.MTU != 0
 }
+
+// Trying is what a requester waits for, as a person reads it.
+type Trying struct {
+	Packets uint32 // outstanding; a read counts as one
+	Reads   uint32 // outstanding
+	// Since the last progress: how often packets were sent again, and how often
+	// because the peer had no receive WQE.
+	Retries, RNRs uint8
+	Resting       bool          // after an RNR NAK
+	Deadline      time.Duration // of the next attempt; 0: none is due
+}
+
+// Trying tells what the requester waits for.
+func (e *Endpoint) Trying() Trying {
+	r := &e.req
+	return Trying{Packets: r.flight, Reads: r.reads, Retries: r.retries, RNRs: r.rnrs, Resting: r.resting, Deadline: e.Deadline()}
+}
