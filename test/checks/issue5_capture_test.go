@@ -76,6 +76,17 @@ func (c *capture) nothing(filter string, options ...string) {
 	}
 }
 
+// done removes the file, which takes much room and is only of use after a failure.
+func (c *capture) done() {
+	c.t.Helper()
+	if c.t.Failed() {
+		return
+	}
+	if err := os.Remove(c.path); err != nil {
+		c.t.Error(err)
+	}
+}
+
 // Directions of a captured frame (pcapng, epb_flags).
 const (
 	inbound  = "1"
@@ -284,7 +295,5 @@ func captured(t *testing.T, e *env) {
 	c.nothing("_ws.malformed")
 	c.nothing("ip.checksum.status == Bad || tcp.checksum.status == Bad || udp.checksum.status == Bad || icmp.checksum.status == Bad || icmpv6.checksum.status == Bad",
 		"-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE")
-	if err := os.Remove(path); !t.Failed() && err != nil { // it takes much room, and is only of use after a failure
-		t.Error(err)
-	}
+	c.done()
 }
