@@ -60,7 +60,7 @@ type Case struct {
 }
 
 // defaultLimit is generous: an emulated guest on a busy machine is slow.
-const defaultLimit = time.Minute
+const defaultLimit = 3 * time.Minute
 
 func (c *Case) limit() time.Duration {
 	if c.Limit == 0 {

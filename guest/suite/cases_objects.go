@@ -74,7 +74,7 @@ func objectCases() []*Case {
 				echo $PCI > /sys/bus/pci/drivers/ice/unbind
 				[ ! -e /sys/class/infiniband/$DEV ] || fail "$DEV is still there"
 				echo $PCI > /sys/bus/pci/drivers/ice/bind
-				until_true 'ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE' 600
-				until_true 'cat /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | grep -q ffff:c0a8' 400`},
+				until_true 'ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE'
+				until_true 'cat /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | grep -q ffff:c0a8'`},
 	}
 }

@@ -57,7 +57,7 @@ func (c *Conn) open(ctx context.Context) error {
 }
 
 // silence is how long a runner may take to answer what it can answer at once.
-const silence = time.Minute
+const silence = 2 * time.Minute
 
 // errSilent says that a guest hangs.
 var errSilent = errors.New("no answer")
@@ -119,12 +119,13 @@ func (c *Conn) kernel(ctx context.Context) (log, wrong []string, err error) {
 	return p.Log, p.Bad, err
 }
 
-// grace is what a server has to end by itself, after its client has.
-const grace = 3 * time.Second
+// defaultGrace is what a server has to end by itself, after its client has: a guest on a
+// busy machine may not get far in a second.
+const defaultGrace = 20 * time.Second
 
 // scripts runs a case's scripts and returns how they ended. The server is nil if
-// there is none.
-func scripts(ctx context.Context, c *Case, guests []*Conn, env [][]string) (script reply, server *reply, err error) {
+// there is none; grace is what it has to end by itself.
+func scripts(ctx context.Context, c *Case, guests []*Conn, env [][]string, grace time.Duration) (script reply, server *reply, err error) {
 	last := len(guests) - 1
 	client, other := guests[0], guests[last]
 	limit := c.limit() + silence
@@ -140,10 +141,7 @@ func scripts(ctx context.Context, c *Case, guests []*Conn, env [][]string) (scri
 		if first.Say == sayEnded { // could not be started
 			return script, &first, nil
 		}
-		if first.NotReady {
-			if _, err := other.send(request{ID: serverID, Do: doStop}); err != nil {
-				return script, nil, err
-			}
+		if first.NotReady { // it has ended, or its limit has come
 			ended, err := other.await(ctx, serverID, limit)
 			ended.NotReady = true
 			return script, &ended, err

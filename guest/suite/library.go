@@ -31,7 +31,7 @@ count() {
 until_true() {
 	n=0
 	until eval "$1"; do
-		n=$((n+1)); [ $n -lt ${2:-200} ] || fail "does not become true: $1"
+		n=$((n+1)); [ $n -lt ${2:-1000} ] || fail "does not become true: $1"
 		sleep 0.05
 	done
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Strict bool
 	// Log, if set, gets everything that a case's scripts wrote.
 	Log func(c *Case, text string) error
+
+	grace time.Duration // of servers; 0: defaultGrace
 }
 
 // Outcome is how one case ended.
@@ -48,6 +50,9 @@ const findingsTest = "findings"
 // returns those that were run; an error means that a guest or the output failed,
 // and that the rest was not.
 func Run(ctx context.Context, o Options) ([]Outcome, error) {
+	if o.grace == 0 {
+		o.grace = defaultGrace
+	}
 	used := map[string]int{}
 	var order []string
 	for _, c := range o.Cases {
@@ -138,12 +143,12 @@ func (r *run) one(ctx context.Context, c *Case) (Outcome, error) {
 		return out, nil
 	}
 	begin := time.Now()
-	script, server, err := scripts(ctx, c, r.o.Guests, r.o.Env)
+	script, server, err := scripts(ctx, c, r.o.Guests, r.o.Env, r.o.grace)
 	if err != nil {
 		return out, err
 	}
 	out.Took = time.Since(begin)
-	judge(&out, script, server)
+	judge(&out, script, server, r.o.grace)
 
 	details := []section{{"output", script.Output}}
 	if server != nil {
@@ -195,7 +200,7 @@ func compareReleases(a, b string) int {
 }
 
 // judge says what the ends of a case's scripts mean.
-func judge(out *Outcome, script reply, server *reply) {
+func judge(out *Outcome, script reply, server *reply, grace time.Duration) {
 	c := out.Case
 	fail := func(format string, args ...any) { out.Why = fmt.Sprintf(format, args...) }
 	switch {
@@ -203,8 +208,9 @@ func judge(out *Outcome, script reply, server *reply) {
 		fail("the server could not be started: %s", server.Error)
 	case server != nil && server.NotReady && server.Status == skipped:
 		skip(out, server.Output)
-	case server != nil && server.NotReady && server.Stopped:
-		fail("the server was not ready within %v", readyLimit)
+	case server != nil && server.NotReady && server.Expired:
+		out.Directive, out.Text = ktap.Timeout, c.limit().String()
+		fail("the server was not ready within %v", c.limit())
 	case server != nil && server.NotReady:
 		fail("the server ended with status %d before anybody could talk to it", server.Status)
 	case script.Error != "":

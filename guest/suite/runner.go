@@ -218,19 +218,14 @@ func statusOf(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// readyPoll is how often a condition is looked at, and readyLimit for how long.
-const (
-	readyPoll  = 100 * time.Millisecond
-	readyLimit = 30 * time.Second
-)
+// readyPoll is how often a condition is looked at.
+const readyPoll = 100 * time.Millisecond
 
-// awaitReady waits until a server can be talked to.
+// awaitReady waits until a server can be talked to. It has as long as it may run.
 func awaitReady(c *Case, before guest.Listeners, env []string, ended <-chan struct{}) bool {
 	if c.Ready == "" {
-		return before.AwaitNew(readyLimit, ended)
+		return before.AwaitNew(c.limit(), ended)
 	}
-	limit := time.NewTimer(readyLimit)
-	defer limit.Stop()
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
 	for {
@@ -241,8 +236,6 @@ func awaitReady(c *Case, before guest.Listeners, env []string, ended <-chan stru
 		}
 		select {
 		case <-tick.C:
-		case <-limit.C:
-			return false
 		case <-ended:
 			return false
 		}

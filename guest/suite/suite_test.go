@@ -211,7 +211,8 @@ func TestRun(t *testing.T) {
 		{Name: "two/server-fails-late", Server: "touch $LIB/ready; sleep 0.3; exit 4", Ready: ready, Script: "true"},
 		{Name: "two/server-fails-early", Server: "exit 3", Ready: "false", Script: "true"},
 		{Name: "two/server-other", Server: "rm -f $LIB/ready; echo this; touch $LIB/ready; sleep 0.3", Ready: ready, Script: "true", WantServer: []string{"that"}},
-		{Name: "two/server-stays", Server: "trap '' TERM; while true; do sleep 1; done", Ready: "true", Script: "true", Limit: 10 * time.Second},
+		{Name: "two/server-stays", Server: "trap '' TERM; while true; do sleep 1; done", Ready: "true", Script: "true", Limit: time.Minute},
+		{Name: "two/never-ready", Server: "sleep 1000", Ready: "false", Script: "true", Limit: 300 * time.Millisecond},
 		{Name: "two/server-may-stay", Server: "while true; do sleep 1; done", Ready: "true", ServerStays: true, Script: "true"},
 		{Name: "three/kernel", Script: "true"},
 		{Name: "three/found", Script: "true"},
@@ -219,7 +220,7 @@ func TestRun(t *testing.T) {
 	s := newStand(t, cases)
 	var out bytes.Buffer
 	logged, found := map[string]string{}, false
-	o := Options{Cases: cases, Guests: []*Conn{s.conn}, Env: [][]string{addresses}, MTU: 1500, Out: &out, Strict: true,
+	o := Options{Cases: cases, Guests: []*Conn{s.conn}, Env: [][]string{addresses}, MTU: 1500, Out: &out, Strict: true, grace: 500 * time.Millisecond,
 		Log: func(c *Case, text string) error {
 			logged[c.Name] = text
 			if c.Name == "two/server-may-stay" { // the next one's kernel log
@@ -271,7 +272,8 @@ func TestRun(t *testing.T) {
 		"two/server-fails-late":  {says: "the server ended with status 4"},
 		"two/server-fails-early": {says: "the server ended with status 3 before anybody could talk to it"},
 		"two/server-other":       {says: `the server's output does not match "that"`},
-		"two/server-stays":       {says: "the server did not end within 3s after its client"},
+		"two/server-stays":       {says: "the server did not end within 500ms after its client"},
+		"two/never-ready":        {directive: ktap.Timeout, says: "the server was not ready within 300ms"},
 		"two/server-may-stay":    {ok: true},
 		"three":                  {},
 		"three/kernel":           {says: "the kernel complained: [    3.000002] WARNING: CPU: 0 PID: 1 at here"},
@@ -304,7 +306,7 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%v\n%s", err, report.String())
 	}
 	counts := func(s junitSuite) [4]int { return [4]int{s.Tests, s.Failures, s.Errors, s.Skipped} }
-	if len(x.Suites) != 3 || counts(x.Suites[0]) != [4]int{7, 4, 0, 2} || counts(x.Suites[1]) != [4]int{6, 4, 0, 0} || counts(x.Suites[2]) != [4]int{3, 1, 1, 0} {
+	if len(x.Suites) != 3 || counts(x.Suites[0]) != [4]int{7, 4, 0, 2} || counts(x.Suites[1]) != [4]int{7, 5, 0, 0} || counts(x.Suites[2]) != [4]int{3, 1, 1, 0} {
 		t.Errorf("report:\n%s", report.String())
 	}
 }

@@ -288,7 +288,7 @@ def again_server(b):
     mr = b.region(m)
     b.connect()
     b.say([mr.rkey, m.addr])
-    b.state(ERR, seconds=30)
+    b.state(ERR)
     b.qp.close()
     b.new_qp()
     b.connect()

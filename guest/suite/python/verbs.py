@@ -86,10 +86,9 @@ class End:
 
     def __init__(self, peer=None, gid=None, retry=7, rnr_retry=7, access=ALL, recv=16, sges=2):
         if peer:
-            self.sock = socket.create_connection((peer, PORT), timeout=30)
+            self.sock = socket.create_connection((peer, PORT))
         else:
             with socket.create_server(("", PORT)) as s:
-                s.settimeout(30)
                 self.sock, _ = s.accept()
         self.file = self.sock.makefile("rw")
         self.ctx = Context(name=os.environ["DEV"])
@@ -143,7 +142,7 @@ class End:
             wr.set_wr_rdma(rkey, remote)
         self.qp.post_send(wr)
 
-    def wait(self, n=1, seconds=40):
+    def wait(self, n=1, seconds=120):
         """wait returns n completions."""
         done, end = [], time.monotonic() + seconds
         while len(done) < n:
@@ -162,7 +161,7 @@ class End:
         n, wcs = self.cq.poll(16)
         check(n == 0, "unexpected completions", [wc_name(wc.status) for wc in wcs])
 
-    def state(self, want, seconds=10):
+    def state(self, want, seconds=60):
         """state waits for the queue pair's state."""
         end = time.monotonic() + seconds
         while True:
