@@ -114,11 +114,11 @@ func (o *outbox) run() {
 		o.busy = true
 		o.mu.Unlock()
 		w.send(o.work)
+		o.mu.Lock()
+		o.busy = false
 		if cap(o.work) > outboxKept {
 			o.work = nil
 		}
-		o.mu.Lock()
-		o.busy = false
 		o.account()
 	}
 }

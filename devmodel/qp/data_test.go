@@ -5,7 +5,6 @@ package qp_test
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -638,35 +637,5 @@ func (s *side) loop(n int, size uint32) func() {
 		}
 		s.b.space.Write32(0x504400, s.id)
 		s.b.engine.Drain(1 << 20)
-	}
-}
-
-// A WQE costs no allocation once the buffers have grown.
-func TestAllocations(t *testing.T) {
-	b, x, _ := connected(t)
-	b.quiet = true
-	round := x.loop(32, 64)
-	round()
-	if n := testing.AllocsPerRun(100, round); n != 0 {
-		t.Errorf("%v allocations per 32 WQEs", n)
-	}
-	if b.posted != 102*32 || len(b.aes) != 0 {
-		t.Errorf("%d completions, events %v", b.posted, b.aes)
-	}
-}
-
-func BenchmarkWrite(bm *testing.B) {
-	for _, size := range []uint32{64, 4096, 65536, 1 << 20} {
-		bm.Run(fmt.Sprint(size), func(bm *testing.B) {
-			b, x, _ := connected(bm)
-			b.quiet = true
-			round := x.loop(32, size)
-			bm.SetBytes(32 * int64(size))
-			bm.ReportAllocs()
-			for bm.Loop() {
-				round()
-			}
-			bm.ReportMetric(float64(bm.N)*32/bm.Elapsed().Seconds(), "WQE/s")
-		})
 	}
 }

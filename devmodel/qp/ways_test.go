@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/vrnic/vrnic/devmodel/event"
+	"github.com/vrnic/vrnic/devmodel/frame"
 	"github.com/vrnic/vrnic/devmodel/qp"
 	"github.com/vrnic/vrnic/devmodel/roce/wire"
 )
@@ -218,5 +219,66 @@ func TestWaysAlternate(t *testing.T) {
 		if len(b.cable.all) == 0 || short.frames == 0 {
 			t.Errorf("seed %d: %d frames, %d passed", seed, len(b.cable.all), short.frames)
 		}
+	}
+}
+
+// straight is a wire back to the card that remembers nothing.
+type straight struct{ table *qp.Table }
+
+func (s *straight) Send(f []byte) bool {
+	i := frame.Parse(f)
+	s.table.Receive(f, &i)
+	return true
+}
+
+// eachWay runs f with a pair of QPs that are connected in each of the ways.
+func eachWay[T testing.TB](t T, run func(name string, f func(t T))) func(f func(t T, b *bench, x *side)) {
+	return func(f func(t T, b *bench, x *side)) {
+		run("loopback", func(t T) {
+			b, x, _ := connected(t)
+			f(t, b, x)
+		})
+		run("near", func(t T) {
+			b, x, _, _ := near(t)
+			f(t, b, x)
+		})
+		run("wire", func(t T) {
+			w := &straight{}
+			b := newBench(t, func(c *qp.Config) { c.Wire = w })
+			b.cable, w.table = &cableOf{far: [6]byte{0x52, 0x54, 0, 9, 9, 9}}, b.table
+			_, x, _ := b.connect()
+			f(t, b, x)
+		})
+	}
+}
+
+// A WQE costs no allocation once the buffers have grown, whatever way its
+// packets go.
+func TestAllocations(t *testing.T) {
+	eachWay(t, func(name string, f func(*testing.T)) { t.Run(name, f) })(func(t *testing.T, b *bench, x *side) {
+		b.quiet = true
+		round := x.loop(32, 3000)
+		round()
+		if n := testing.AllocsPerRun(100, round); n >= 1 { // pools may be emptied
+			t.Errorf("%v allocations per 32 WQEs", n)
+		}
+		if b.posted != 102*32 || len(b.aes) != 0 {
+			t.Errorf("%d completions, events %v", b.posted, b.aes)
+		}
+	})
+}
+
+func BenchmarkWrite(bm *testing.B) {
+	for _, size := range []uint32{64, 4096, 65536, 1 << 20} {
+		eachWay(bm, func(name string, f func(*testing.B)) { bm.Run(fmt.Sprintf("%s/%d", name, size), f) })(func(bm *testing.B, b *bench, x *side) {
+			b.quiet = true
+			round := x.loop(32, size)
+			bm.SetBytes(32 * int64(size))
+			bm.ReportAllocs()
+			for bm.Loop() {
+				round()
+			}
+			bm.ReportMetric(float64(bm.N)*32/bm.Elapsed().Seconds(), "WQE/s")
+		})
 	}
 }
