@@ -94,7 +94,7 @@ func (t *Table) JoinedMAC(mac [6]byte) bool {
 	return t.groups.macs[mac] > 0
 }
 
-// members lists the groups of an address. A group without VLAN is in all of
+// of lists the groups of an address. A group without VLAN is in all of
 // them: drivers cannot find the one a group address belongs to
 // (verbs.c:irdma_attach_mcast looks for it among the port's own addresses).
 func (s *groups) of(ip [16]byte, ipv4 bool) []*Group {

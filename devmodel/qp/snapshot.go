@@ -117,7 +117,7 @@ func (q *QP) info() Info {
 		Privileged: c.Privileged(), Suspended: q.paused, Draining: q.drain, SQ: q.sq.info(), RQ: q.rq.info(),
 		Shadow: q.shadow, SQTail: q.tail, Context: *c, Receiving: q.receiving, Receive: q.receive,
 	}
-	if q.ud != nil {
+	if q.ud != nil && q.ud.begun {
 		i.SendPSN = q.ud.psn
 	}
 	if q.ep != nil {

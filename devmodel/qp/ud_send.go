@@ -25,11 +25,12 @@ const (
 
 // datagrams is what a UD QP has instead of a connection.
 type datagrams struct {
-	psn  uint32 // of the next packet sent
-	send roce.WQE
-	recv roce.Recv
-	grh  [grhSize]byte
-	last [6]byte // where a frame went last
+	psn   uint32 // of the next packet sent
+	begun bool   // it was in RTS: psn counts
+	send  roce.WQE
+	recv  roce.Recv
+	grh   [grhSize]byte
+	last  [6]byte // where a frame went last
 }
 
 // keys are what packets for a UD QP have to match. Any goroutine reads them.
@@ -38,7 +39,7 @@ type keys struct {
 	qkey uint32
 }
 
-// start takes over what a change to a working state says of a UD QP. The
+// startDatagrams takes over what a change to a working state says of a UD QP. The
 // caller holds mu.
 func (q *QP) startDatagrams(old State) {
 	c := &q.ctx
@@ -47,7 +48,7 @@ func (q *QP) startDatagrams(old State) {
 		q.owner.subject = mr.Subject{PD: c.PD(), QP: q.id, Privileged: c.Privileged()}
 		q.ud, q.work = new(datagrams), new(scratch)
 	case old == RTR:
-		q.ud.psn = c.SendPSN()
+		q.ud.psn, q.ud.begun = c.SendPSN(), true
 	}
 	q.keys.Store(&keys{c.PKey(), c.QKey()})
 	if q.state == RTS {

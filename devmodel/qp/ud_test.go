@@ -181,6 +181,11 @@ func TestDatagramFrame(t *testing.T) {
 			t.Errorf("frame %d: %+v", i, got)
 		}
 	}
+	c, err := b.table.Upload(2, false)
+	b.ok(err)
+	if i := b.table.QPs()[0]; c.SendPSN() != 1 || i.SendPSN != 1 {
+		t.Errorf("next PSN %#x in the context, %#x in the list", c.SendPSN(), i.SendPSN)
+	}
 	if len(b.events)+len(b.aes) > 0 || b.posted > 0 {
 		t.Errorf("%v %v, %d completions", b.events, b.aes, b.posted)
 	}

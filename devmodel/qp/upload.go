@@ -15,6 +15,9 @@ func (t *Table) Upload(id uint32, freeze bool) (Context, error) {
 	defer q.mu.Unlock()
 	q.frozen = q.frozen || freeze
 	ctx := q.ctx
+	if q.ud != nil && q.ud.begun {
+		ctx.setPSNs(q.ud.psn, q.ud.psn, q.ud.psn)
+	}
 	if q.ep == nil {
 		return ctx, nil
 	}
@@ -24,10 +27,14 @@ func (t *Table) Upload(id uint32, freeze bool) (Context, error) {
 	if !started {
 		return ctx, nil // the driver's numbers are to come yet
 	}
-	ctx.setBits(80, 23, 0, uint64(next)) // PSNNXT
-	ctx.setBits(96, 23, 0, uint64(most)) // PSNMAX
-	ctx.setBits(96, 55, 32, uint64(una)) // PSNUNA
+	ctx.setPSNs(next, most, una)
 	return ctx, nil
+}
+
+func (c *Context) setPSNs(next, most, una uint32) {
+	c.setBits(80, 23, 0, uint64(next)) // PSNNXT
+	c.setBits(96, 23, 0, uint64(most)) // PSNMAX
+	c.setBits(96, 55, 32, uint64(una)) // PSNUNA
 }
 
 // Thaw lets a frozen QP go on.
