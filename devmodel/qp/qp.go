@@ -23,6 +23,11 @@
 //   - Other QPs' steps may be copying from or to memory on a QP's behalf when
 //     its end returns. Destroy, a change to ERROR and Halt therefore ask for
 //     grace (package grace) before the driver is told.
+//   - Datagrams are frames always, also from the card to itself, and have one way
+//     in: Receive. It queues them; the QP's step looks for a receive WQE, and
+//     drops what finds none or does not fit: who sends datagrams cannot stop a
+//     QP. Address handles and multicast groups are copies that steps read
+//     without the control lock (handles.go, groups.go).
 //   - A work request, or a peer's, that ends an STag may find it in use by
 //     other QPs' steps. A step cannot wait: the QP goes on, and the request
 //     completes, when those steps are over (settle.go).
