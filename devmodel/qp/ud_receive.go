@@ -41,7 +41,7 @@ func (t *Table) multicast(f []byte, p *wire.Packet) wire.Verdict {
 	if wire.ServiceOf(p.Opcode) != wire.UD {
 		return wire.WrongService
 	}
-	verdict, groups := wire.NoGroup, t.groups.of(p.Dest, p.IPv4)
+	verdict, whole, groups := wire.NoGroup, false, t.groups.of(p.Dest, p.IPv4)
 	for _, g := range groups[:min(len(groups), groupsPerAddress)] {
 		if !g.takes(p.DestMAC, p.Tagged, p.TCI) {
 			continue
@@ -53,7 +53,10 @@ func (t *Table) multicast(f []byte, p *wire.Packet) wire.Verdict {
 			}
 			v := m.admitDatagram(p)
 			if v == wire.OK {
-				v = t.queue(f, p, m)
+				if whole = whole || p.CheckICRC(f); !whole {
+					return wire.BadICRC
+				}
+				v = t.enqueue(f, p, m)
 			}
 			if verdict != wire.OK {
 				verdict = v

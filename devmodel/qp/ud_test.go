@@ -434,6 +434,10 @@ func TestMulticast(t *testing.T) {
 	if ids := got(); !slices.Equal(ids, []uint32{6}) {
 		t.Errorf("received in VLAN by %v", ids)
 	}
+	b.arrive(tagged, wire.Packet{Opcode: 0x64, PKey: 0xFFFF, DestQP: 0xFFFFFF, QKey: qkey}, []byte("to all"), -1)
+	if ids := got(); ids != nil {
+		t.Errorf("received damaged by %v", ids)
+	}
 	b.table.DropGroup(3)
 	send()
 	if ids := got(); ids != nil || b.table.JoinedMAC(groupMAC) {

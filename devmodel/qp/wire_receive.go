@@ -73,6 +73,11 @@ func (t *Table) queue(f []byte, p *wire.Packet, q *QP) wire.Verdict {
 	if !p.CheckICRC(f) {
 		return wire.BadICRC
 	}
+	return t.enqueue(f, p, q)
+}
+
+// enqueue gives a copy of a frame to the QP.
+func (t *Table) enqueue(f []byte, p *wire.Packet, q *QP) wire.Verdict {
 	b := t.buffers.take(len(f))
 	if b == nil {
 		return wire.NoBuffer
