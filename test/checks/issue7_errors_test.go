@@ -68,7 +68,7 @@ func (e *env) provoke(t *testing.T, kernel, where string, args ...string) {
 		t.Fatalf("errors.json: %v", err)
 	}
 	begin := time.Now()
-	r := e.guest(t, "", append([]string{"-k", kernel, "--image", "pyverbs", "--copy", "guest", "--boot-timeout", "5m", "--timeout", "4m"}, args...)...)
+	r := e.guest(t, "", append([]string{"-k", kernel, "--image", "pyverbs", "--copy", filepath.Join(e.root, "test", "checks", "guest"), "--boot-timeout", "5m", "--timeout", "4m"}, args...)...)
 	got := map[string]errorCase{}
 	for line := range strings.Lines(r.stdout) {
 		var c errorCase

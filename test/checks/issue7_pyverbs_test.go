@@ -43,7 +43,7 @@ func (e *env) verdicts(t *testing.T, kernel, before, args string) []verdict {
 	t.Helper()
 	// Some want huge pages.
 	script := "sysctl -qw vm.nr_hugepages=32; cd /root/guest && " + before + "python3 suite.py --seconds 90 " + args
-	r := e.guest(t, "", "-k", kernel, "--image", "pyverbs", "--copy", "guest", "--memory", "2G", "--boot-timeout", "10m", "--", "sh", "-c", script).want(t, 0)
+	r := e.guest(t, "", "-k", kernel, "--image", "pyverbs", "--copy", filepath.Join(e.root, "test", "checks", "guest"), "--memory", "2G", "--boot-timeout", "10m", "--", "sh", "-c", script).want(t, 0)
 	if err := os.WriteFile(filepath.Join(e.outDir, "tests.jsonl"), []byte(r.stdout), 0o644); err != nil {
 		t.Error(err)
 	}
