@@ -206,9 +206,11 @@ func (c *capture) dissected() {
 }
 
 // plainRoCE has tshark read what packets carry as bytes: programs send what they
-// like, which a guess at a protocol on top would find wrong.
-var plainRoCE = withoutHeuristics("smcr_infiniband", "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib",
-	"iser_infiniband", "eth_over_ib", "mellanox_eoib", "sdp_infiniband", "fc_infiniband", "drbd_rdma")
+// like, which a guess at a protocol on top would find wrong. That RoCEv2 leaves out
+// the checksum of UDP over IPv6, too, it has to be told (annex A17.3.1.2.2; Linux
+// rxe does the same, rxe_net.c:prepare_udp_hdr).
+var plainRoCE = append([]string{"-o", "udp.ignore_ipv6_zero_checksum:TRUE"}, withoutHeuristics("smcr_infiniband", "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib",
+	"iser_infiniband", "eth_over_ib", "mellanox_eoib", "sdp_infiniband", "fc_infiniband", "drbd_rdma")...)
 
 func withoutHeuristics(names ...string) (args []string) {
 	for _, n := range names {
