@@ -34,4 +34,5 @@ bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	$(GO) test -count=1 -timeout 30m -v ./test/bench -run TestEthernet -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestRegions -measure
+	$(GO) test -count=1 -timeout 10m -v ./test/bench -run TestTraffic -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestMeasure -measure

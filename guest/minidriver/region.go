@@ -119,6 +119,12 @@ func (m *Region) Read(off int, p []byte) {
 	m.chunks(off, len(p), func(at int, b []byte) bool { copy(p[at:], b); return true })
 }
 
+// CopyTo copies n bytes at off to the same place in dst, piece by piece as the
+// pages of both lie: what there would be to do without a card.
+func (m *Region) CopyTo(dst *Region, off, n int) {
+	m.chunks(off, n, func(at int, b []byte) bool { dst.Write(off+at, b); return true })
+}
+
 // Poison overwrites n bytes at off with poison.
 func (m *Region) Poison(off, n int) {
 	poison := m.pages[0].guest.poison

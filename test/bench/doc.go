@@ -5,6 +5,7 @@
 //
 //	go test ./test/bench -measure -run TestEthernet	iperf3 and ping, beside QEMU's cards
 //	go test ./test/bench -measure -run TestRegions	look-ups of pages, registrations
+//	go test ./test/bench -measure -run TestTraffic	RDMA writes from card to card
 //	go test ./test/bench -measure -run TestMeasure	accesses to registers
 //
 // A run ends with a table and fails if a bound is missed twice.
@@ -27,6 +28,10 @@
 // Ethernet is three pairs of guests that run all the time, on all CPUs: with vrnic's
 // cards, with QEMU's e1000e and with its virtio-net, the latter two joined by
 // stream netdevs.
+//
+// RDMA writes go between two cards that the test's process serves, beside copies of
+// the same bytes between the same pages: as bursts, as frames, and as frames over
+// an uplink between two hosts. Nothing is promised of them yet.
 //
 // Look-ups of pages are counted by the processor's time of the one thread that does
 // them. Registrations are from one process to another, by the clock; on a machine that
