@@ -72,6 +72,8 @@ func ends(d *Device) map[string]struct {
 	wqe  WQE
 	gone func(rdma.Snapshot) bool
 } {
+	const unwritten = 5
+	d.G.Store(d.SQ+16, unwritten)
 	return map[string]struct {
 		wqe  WQE
 		gone func(rdma.Snapshot) bool
@@ -80,6 +82,7 @@ func ends(d *Device) map[string]struct {
 		"DESTROY_QP":         {WQE{2: d.QPC, 3: 0x8084000200000000 + GSIQP}, func(s rdma.Snapshot) bool { return len(s.QPs) == 0 }},
 		"DESTROY_CQ":         {WQE{3: 0x8003000500000000 + GSICQ}, func(s rdma.Snapshot) bool { return len(s.CQs) == 1 }},
 		"UPDATE_PE_SDS":      {WQE{0: 0x80008002, 1: sdClear, 3: 0x8000001F00000000}, func(s rdma.Snapshot) bool { return len(s.SDs) == 2 }},
+		"GATHER_STATS":       {WQE{3: 0x8000002E00000000, 4: d.SQ}, func(rdma.Snapshot) bool { return d.G.Load(d.SQ+16) == unwritten }},
 		"SUSPEND_QP":         {WQE{3: 0x8000002900000000 + GSIQP}, func(s rdma.Snapshot) bool { return s.QPs[0].Suspended }},
 	}
 }
