@@ -606,3 +606,19 @@ func TestDatagramAllocations(t *testing.T) {
 		t.Errorf("%d completions", b.posted-before)
 	}
 }
+
+// BenchmarkDatagram is datagrams of 1 KiB from a card to itself.
+func BenchmarkDatagram(bm *testing.B) {
+	b, _, s := datagrams(bm, nil, 2, 5)
+	b.quiet = true
+	const batch = 16
+	bm.SetBytes(batch * 1024)
+	for bm.Loop() {
+		for range batch {
+			s[1].receive(sge{data + 0x20000, 1064})
+			s[0].post(wr{op: opSend, flags: signalled, sges: []sge{{data, 1024}}}.to(ownAH, 5, qkey))
+		}
+		s[0].ring()
+		b.drain()
+	}
+}
