@@ -18,7 +18,6 @@ type Conn struct {
 	In   io.Writer
 	Out  io.Reader
 
-	release string
 	replies chan reply // closed at the end; then err is set
 	err     error
 	last    int
@@ -48,12 +47,8 @@ func (c *Conn) open(ctx context.Context) error {
 			c.err = io.ErrUnexpectedEOF
 		}
 	}()
-	p, err := c.await(ctx, 0, silence)
-	if err != nil {
-		return err
-	}
-	c.release = p.Release
-	return nil
+	_, err := c.await(ctx, 0, silence)
+	return err
 }
 
 // silence is how long a runner may take to answer what it can answer at once.

@@ -33,8 +33,6 @@ type reply struct {
 	ID  int    `json:"id"`
 	Say string `json:"say"`
 
-	Release string `json:"release,omitempty"` // hello: uname -r
-
 	// ended
 	Status   int           `json:"status,omitempty"` // 128+n for a signal
 	Error    string        `json:"error,omitempty"`  // why it could not be started

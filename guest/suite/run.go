@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -138,7 +137,7 @@ func tell(w *ktap.Writer, out Outcome) {
 // one runs one case.
 func (r *run) one(ctx context.Context, c *Case) (Outcome, error) {
 	out := Outcome{Case: c, Result: ktap.Result{Name: c.Short()}}
-	if why := c.Needs.missing(len(r.o.Guests), r.o.MTU, r.release()); why != "" {
+	if why := c.Needs.missing(len(r.o.Guests), r.o.MTU); why != "" {
 		out.Result = ktap.Result{OK: true, Name: c.Short(), Directive: ktap.Skip, Text: why}
 		return out, nil
 	}
@@ -184,19 +183,6 @@ func (r *run) findings() (string, int) {
 		return "", 0
 	}
 	return r.o.Findings()
-}
-
-// release is the oldest kernel's: what it lacks is lacking.
-func (r *run) release() string {
-	oldest := slices.MinFunc(r.o.Guests, func(a, b *Conn) int { return compareReleases(a.release, b.release) })
-	return oldest.release
-}
-
-func compareReleases(a, b string) int {
-	var x, y [2]int
-	fmt.Sscanf(a, "%d.%d", &x[0], &x[1])
-	fmt.Sscanf(b, "%d.%d", &y[0], &y[1])
-	return slices.Compare(x[:], y[:])
 }
 
 // judge says what the ends of a case's scripts mean.

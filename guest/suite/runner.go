@@ -59,11 +59,7 @@ func (r *runner) serve(in io.Reader, out io.Writer) error {
 	if err := r.install(); err != nil {
 		return fmt.Errorf("suite: %w", err)
 	}
-	var uname unix.Utsname
-	if err := unix.Uname(&uname); err != nil {
-		return fmt.Errorf("uname: %w", err)
-	}
-	r.say(reply{Say: sayHello, Release: unix.ByteSliceToString(uname.Release[:])})
+	r.say(reply{Say: sayHello})
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

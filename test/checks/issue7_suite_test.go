@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,7 +143,6 @@ func suiteGreen(t *testing.T, e *env, flags []string) {
 	if len(s.cases) < 80 {
 		t.Errorf("%d cases", len(s.cases))
 	}
-	s.want(t, 0)
 	tests := 0
 	for _, g := range e.junit(t).Suites {
 		tests += g.Tests
@@ -160,12 +161,37 @@ func suiteGreen(t *testing.T, e *env, flags []string) {
 	if err := json.Unmarshal(b, &found); err != nil {
 		t.Fatal(err)
 	}
+	driverBugs := 0
 	for _, r := range found {
-		if r.Errors+r.Warnings > 0 {
-			t.Errorf("the cards found %s: see findings.txt", sanitizer.Summary(found...))
+		for _, f := range r.Findings {
+			line := fmt.Sprintf("%v[%s] %s: %s", f.Grade, f.Rule, f.Object, f.Detail)
+			switch {
+			case f.Grade == sanitizer.Note:
+			case allowed(t, line):
+				driverBugs++
+			default:
+				t.Errorf("%s found: %s", r.Device, line)
+			}
 		}
 	}
+	if s.status != 0 && (s.status != 3 || driverBugs == 0) {
+		t.Errorf("status %d\n%v", s.status, s.run)
+	}
 	e.part(t, "cases", "", fmt.Sprintf("%d in %v", len(s.cases), s.took.Round(1e9)), s.took)
+}
+
+// allowed tells whether a finding is one that the stock drivers give reason for.
+func allowed(t *testing.T, line string) bool {
+	t.Helper()
+	b, err := os.ReadFile("allowed-findings.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []allowedFinding
+	if err := json.Unmarshal(b, &list); err != nil {
+		t.Fatalf("allowed-findings.json: %v", err)
+	}
+	return slices.ContainsFunc(list, func(a allowedFinding) bool { return regexp.MustCompile(a.Finding).MatchString(line) })
 }
 
 // suiteFails goes through every way in which a case can end.
