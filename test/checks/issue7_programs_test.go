@@ -22,6 +22,8 @@ func (m messages) plus(o messages) messages {
 	return messages{m.sends + o.sends, m.writes + o.writes, m.reads + o.reads}
 }
 
+func (m messages) all() int { return m.sends + m.writes + m.reads }
+
 // tool is a server and a client of it, how they are started and what they
 // send. In their arguments are $self and $peer, addresses of the own and of the
 // other side, and $self6 and $peer6; $gid4, $gid6 and $gid0 are the indices of
@@ -34,6 +36,7 @@ type tool struct {
 
 	there messages // of the client
 	back  messages // of the server
+	bytes int      // of all of them; 0: not looked at
 }
 
 // connected is how many messages of QP 1 may come on top of a program's own: the
@@ -51,26 +54,31 @@ const allSizes = 23
 // fewer.
 func tools(n int) (list []tool) {
 	few := max(5, n/20)
-	pingpong := func(name, args string, n int) {
+	pingpong := func(name, args string, size, n int) {
 		run := fmt.Sprintf("ibv_%s -n %d %s", strings.Fields(name)[0], n, args)
+		if size == 0 { // its own
+			size = map[byte]int{'r': 4096, 'u': 2048}[name[0]]
+		} else {
+			run += fmt.Sprintf(" -s %d", size)
+		}
 		list = append(list, tool{
 			name: name, server: run, client: run + " $peer", wants: fmt.Sprintf(`(?m)^%d iters in `, n),
-			there: messages{sends: n}, back: messages{sends: n},
+			there: messages{sends: n}, back: messages{sends: n}, bytes: 2 * n * size,
 		})
 	}
-	pingpong("rc_pingpong", "-g $gid4", n)
-	pingpong("rc_pingpong checked", "-g $gid4 -c", n)
-	pingpong("rc_pingpong 1MiB", "-g $gid4 -s 1048576 -c", few)
-	pingpong("rc_pingpong events", "-g $gid4 -e", n)
-	pingpong("rc_pingpong IPv6", "-g $gid6 -c", n)
-	pingpong("rc_pingpong IPv6 events", "-g $gid6 -c -e", few)
-	pingpong("rc_pingpong link-local", "-g $gid0 -c", few)
+	pingpong("rc_pingpong", "-g $gid4", 0, n)
+	pingpong("rc_pingpong checked", "-g $gid4 -c", 0, n)
+	pingpong("rc_pingpong 1MiB", "-g $gid4 -c", 1<<20, few)
+	pingpong("rc_pingpong events", "-g $gid4 -e", 0, n)
+	pingpong("rc_pingpong IPv6", "-g $gid6 -c", 0, n)
+	pingpong("rc_pingpong IPv6 events", "-g $gid6 -c -e", 0, few)
+	pingpong("rc_pingpong link-local", "-g $gid0 -c", 0, few)
 	for _, mtu := range []int{256, 512, 1024, 2048, 4096} {
-		pingpong(fmt.Sprintf("rc_pingpong MTU %d", mtu), fmt.Sprintf("-g $gid4 -s 9999 -m %d -c", mtu), few)
-		pingpong(fmt.Sprintf("rc_pingpong MTU %d IPv6", mtu), fmt.Sprintf("-g $gid6 -s 20000 -m %d -c", mtu), few)
+		pingpong(fmt.Sprintf("rc_pingpong MTU %d", mtu), fmt.Sprintf("-g $gid4 -m %d -c", mtu), 9999, few)
+		pingpong(fmt.Sprintf("rc_pingpong MTU %d IPv6", mtu), fmt.Sprintf("-g $gid6 -m %d -c", mtu), 20000, few)
 	}
-	pingpong("ud_pingpong", "-g $gid4 -c", n)
-	pingpong("ud_pingpong IPv6", "-g $gid6 -c -s 1024", few)
+	pingpong("ud_pingpong", "-g $gid4 -c", 0, n)
+	pingpong("ud_pingpong IPv6", "-g $gid6 -c", 1024, few)
 
 	const pings = 100
 	rounds := messages{sends: 2 * pings}
@@ -99,6 +107,7 @@ func tools(n int) (list []tool) {
 		list = append(list, tool{
 			name: strings.TrimSpace(name + " " + args), server: run + " -x $gid4", client: run + " -x $gid4 $peer",
 			wants: fmt.Sprintf(`(?m)^ ?%d\s+%d\s`, bytes, n), there: there, back: back,
+			bytes: (there.all() + back.all()) * bytes,
 		})
 	}
 	one := map[string]messages{"write": {writes: 1}, "read": {reads: 1}, "send": {sends: 1}}
@@ -110,6 +119,7 @@ func tools(n int) (list []tool) {
 		bw, few := verb+"_bw", max(5, n/100)
 		perftest(bw, "", n, size, times(n), messages{})
 		perftest(bw, "-a", few, 8<<20, times(allSizes*few), messages{})
+		list[len(list)-1].bytes = few * (16<<20 - 2)
 		perftest(bw, "-q 8", few, size, times(8*few), messages{})
 		list[len(list)-1].wants = fmt.Sprintf(`(?m)^ ?%d\s+%d\s`, size, 8*few)
 		perftest(bw, "-b", n, size, times(n), times(n))
@@ -355,6 +365,7 @@ func (p tool) judge(o [2]outcome, alone bool) (bad []string) {
 		if !x.device.messages {
 			continue
 		}
+		bad = append(bad, p.weigh(x, alone)...)
 		for _, c := range []struct {
 			name string
 			want int
@@ -370,6 +381,37 @@ func (p tool) judge(o [2]outcome, alone bool) (bad []string) {
 				bad = append(bad, fmt.Sprintf("%s of the %s: %s moved by %d, want %d (and %d at most of QP 1)", x.device.name, sides[i], c.name, n, c.want, more))
 			}
 		}
+	}
+	return bad
+}
+
+// weigh says whether a card counted as many bytes as the messages have, with
+// headers. Of IP, UDP and BTH there is one each, and the ICRC; of others at most 20
+// bytes more, for IPv6 20 as well, and up to 3 behind the payload.
+func (p tool) weigh(x outcome, alone bool) (bad []string) {
+	sum := func(names ...string) (n int) {
+		for _, name := range names {
+			n += x.counted[name]
+		}
+		return n
+	}
+	octets, packets := sum("ip4OutOctets", "ip6OutOctets"), sum("ip4OutPkts", "ip6OutPkts")
+	if n := x.counted[x.device.sent]; packets != n {
+		bad = append(bad, fmt.Sprintf("packets out: %d of IP, %d of UDP", packets, n))
+	}
+	in := sum("ip4InPkts", "ip6InPkts")
+	if n := x.counted[x.device.received]; in != n {
+		bad = append(bad, fmt.Sprintf("packets in: %d of IP, %d of UDP", in, n))
+	}
+	switch received := sum("ip4InOctets", "ip6InOctets"); {
+	case !alone:
+		octets, packets = octets+received, packets+in
+	case octets != received:
+		bad = append(bad, fmt.Sprintf("%d octets out, %d in", octets, received))
+	}
+	const least, most = 20 + 8 + 12 + 4, 20 + 20 + 8 + 12 + 20 + 3 + 4
+	if least, most := p.bytes+least*packets, p.bytes+most*packets; p.bytes > 0 && (octets < least || octets > most) {
+		bad = append(bad, fmt.Sprintf("%d octets of IP for %d bytes in %d packets, want %d to %d", octets, p.bytes, packets, least, most))
 	}
 	return bad
 }
@@ -429,4 +471,52 @@ func playAll(t *testing.T, e *env, what string, list []tool, client, server play
 		}
 	}
 	e.part(t, what, "programs of "+filepath.Base(e.outDir), fmt.Sprintf("%d programs, %d packets, %d repetitions", len(list), sent, repeated), time.Since(begin))
+}
+
+// TestJudge has one thing wrong at a time.
+func TestJudge(t *testing.T) {
+	p := chosen(t, tools(1000), "rc_pingpong checked")[0]
+	good := func() [2]outcome {
+		card := func() tally {
+			c := tally{
+				"OutRdmaSends": 1000, "InRdmaSends": 1000, "OutRdmaWrites": 0, "InRdmaWrites": 0, "OutRdmaReads": 0, "InRdmaReads": 0,
+				"TxUDP": 5000, "RxUDP": 5000, "ip4OutPkts": 5000, "ip4InPkts": 5000,
+				"ip4OutOctets": 4000*(1024+44) + 1000*48, "ip4InOctets": 4000*(1024+44) + 1000*48,
+			}
+			for _, name := range cardDevice.errors {
+				c[name] = 0
+			}
+			return c
+		}
+		rxe := tally{"sent_pkts": 5000, "rcvd_pkts": 5000}
+		for _, name := range rxeDevice.errors {
+			rxe[name] = 0
+		}
+		return [2]outcome{
+			{device: cardDevice, output: "8192000 bytes in 0.10 seconds\n1000 iters in 0.10 seconds\n", counted: card()},
+			{device: rxeDevice, output: "1000 iters in 0.10 seconds\n", counted: rxe},
+		}
+	}
+	if bad := p.judge(good(), false); len(bad) > 0 {
+		t.Errorf("nothing is wrong: %q", bad)
+	}
+	for what, spoil := range map[string]func(o *[2]outcome){
+		"status":        func(o *[2]outcome) { o[1].status = 1 },
+		"data":          func(o *[2]outcome) { o[1].output += "invalid data in page 0\n" },
+		"not finished":  func(o *[2]outcome) { o[0].output = "" },
+		"lost there":    func(o *[2]outcome) { o[1].counted["rcvd_pkts"]-- },
+		"lost here":     func(o *[2]outcome) { o[1].counted["sent_pkts"]++ },
+		"duplicate":     func(o *[2]outcome) { o[1].counted["duplicate_request"]++ },
+		"retransmitted": func(o *[2]outcome) { o[0].counted["RetransSegs"]++ },
+		"a message":     func(o *[2]outcome) { o[0].counted["InRdmaSends"]-- },
+		"another one":   func(o *[2]outcome) { o[0].counted["OutRdmaReads"]++ },
+		"bytes":         func(o *[2]outcome) { o[0].counted["ip4OutOctets"] -= 1 << 20 },
+		"IP":            func(o *[2]outcome) { o[0].counted["ip6InPkts"]++ },
+		"no counter":    func(o *[2]outcome) { delete(o[1].counted, "send_err") },
+	} {
+		o := good()
+		if spoil(&o); len(p.judge(o, false)) == 0 {
+			t.Errorf("%s: nothing is found wrong", what)
+		}
+	}
 }
