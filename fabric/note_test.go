@@ -166,7 +166,7 @@ func TestNotesTooLate(t *testing.T) {
 		note.Hold()
 		kept = append(kept, note)
 	}
-	const many = 3000 // beyond noteBytes
+	const many = 18000 // beyond noteBytes
 	for range many {
 		n.sender.Send(roceFrame(1))
 	}
