@@ -48,7 +48,7 @@ func everything(r *rand.Rand, p *pair, ops int) map[*node]*told {
 		func() uint32 { return uint32(r.IntN(100)) },
 		func() uint32 { return mtu * uint32(1+r.IntN(3)) },
 		func() uint32 { return uint32(r.IntN(12000)) },
-		func() uint32 { return uint32(r.IntN(int(min(70*mtu, 50000)))) },
+		func() uint32 { return uint32(r.IntN(int(min(70*mtu, 40000)))) },
 	}
 	for i := range uint32(ops) {
 		n, m := p.a, p.b
@@ -186,11 +186,11 @@ var fates = map[string]struct {
 // Whatever a network does to packets, or to runs of them, nobody sees it.
 func TestAnyNetwork(t *testing.T) {
 	for name, f := range fates {
-		for seed := range uint64(10) {
+		for seed := range uint64(5) {
 			for _, whole := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%d/%t", name, seed, whole), func(t *testing.T) {
 					p := newPair(t, settings{mtu: 256 << (seed % 5), psnA: 0xFFFF80, psnB: 0xFFFFFE - uint32(seed), retries: f.retries, rnr: 7,
-						ord: 1 + uint32(seed*5%16), reads: 16, memory: 2 << 20})
+						ord: 1 + uint32(seed*5%16), reads: 16, memory: 1 << 20})
 					f.delay = 20 * time.Microsecond
 					p.net.wire = newWire(seed, f.fate)
 					// It takes reordered responses badly, whoever sends them.
@@ -200,7 +200,7 @@ func TestAnyNetwork(t *testing.T) {
 							p.net.wire.strict[n] = newCompleter(n)
 						}
 					}
-					want := everything(rand.New(rand.NewPCG(seed, 3)), p, 60)
+					want := everything(rand.New(rand.NewPCG(seed, 3)), p, 40)
 					p.drive(2 * time.Minute)
 					p.wantTold(want)
 					if len(p.net.wire.wrong) > 0 {
@@ -246,8 +246,8 @@ func scene(p *pair) map[*node]*told {
 	}
 }
 
-// Every packet of the scene, and every two of them, are lost, come twice, or
-// late. What is behind a lost packet tells of it: only at the end of all does
+// Every packet of the scene is lost, comes twice, or late, and every two of them
+// are lost. What is behind a lost packet tells of it: only at the end of all does
 // that take the timer, once.
 func TestEachPacket(t *testing.T) {
 	fates := map[string]func(w *wire, k int) bool{
@@ -257,7 +257,7 @@ func TestEachPacket(t *testing.T) {
 	}
 	run := func(name string, one, two int) (packets int) {
 		t.Helper()
-		p := newPair(t, settings{psnA: 0xFFFFFA, psnB: 3, retries: 3, memory: 1 << 18})
+		p := newPair(t, settings{psnA: 0xFFFFFA, psnB: 3, retries: 3, memory: 250000})
 		w := newWire(uint64(one), fate{delay: 10 * time.Microsecond})
 		p.net.wire, w.busy = w, true
 		k := -1
@@ -290,6 +290,9 @@ func TestEachPacket(t *testing.T) {
 	for name := range fates {
 		for i := range n {
 			run(name, i, -1)
+			if name != "lost" {
+				continue // by two the random networks do that
+			}
 			for j := i + 1; j < n; j++ {
 				run(name, i, j)
 			}
