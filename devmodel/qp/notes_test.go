@@ -152,3 +152,37 @@ func TestNotesOfDrops(t *testing.T) {
 	b.table.Receive(f, &i)
 	n.want(t, "QP 5: taken")
 }
+
+func TestNotesOfReads(t *testing.T) {
+	b, x, _, c, n := noted(t)
+	lost := false
+	c.fate = func(p *wire.Packet) int {
+		if p.Opcode == wire.ReadRespMiddle && !lost {
+			lost = true
+			return 0
+		}
+		return 1
+	}
+	x.post(wr{op: opRead, flags: signalled, sges: []sge{{data + 0x50000, 3000}}, raddr: data + 0x90000, key: rkey})
+	x.ring()
+	b.drain()
+	n.want(t,
+		"QP 2 -> 5: RDMA_READ_REQUEST, message 1 packet 1/1, WQE 0",
+		"QP 5: in order, responses: 3",
+		"QP 5 -> 2: RDMA_READ_RESPONSE_FIRST, packet 1/3 of the read at PSN 16777202, MSN 1",
+		"QP 5 -> 2: RDMA_READ_RESPONSE_MIDDLE, packet 2/3 of the read at PSN 16777202, MSN 1",
+		"QP 5 -> 2: RDMA_READ_RESPONSE_LAST, packet 3/3 of the read at PSN 16777202, MSN 1",
+		"QP 2: in order, placed",
+		"QP 2: ahead: missing responses are asked for again, expected PSN 16777203",
+		"QP 2 -> 5: RDMA_READ_REQUEST, message 1 packet 1/1, WQE 0, from response 2/3 on, again",
+		"QP 5: duplicate: answered again",
+		"QP 5 -> 2: RDMA_READ_RESPONSE_FIRST, packet 1/2 of the read at PSN 16777203, MSN 1, again",
+		"QP 5 -> 2: RDMA_READ_RESPONSE_LAST, packet 2/2 of the read at PSN 16777203, MSN 1, again",
+		"QP 2: in order, placed",
+		"QP 2: in order, placed")
+	f := c.all[len(c.all)-1]
+	i := frame.Parse(f)
+	b.table.Receive(f, &i)
+	b.drain()
+	n.want(t, "QP 2: not expected: dropped, expected PSN 16777205")
+}
