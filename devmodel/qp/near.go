@@ -44,9 +44,6 @@ func burst(r *roce.Run, path *wire.Path) Burst {
 	return b
 }
 
-// Longest is the length of the longest frame.
-func (b *Burst) Longest() int { return max(b.First, b.Middle, b.Last) }
-
 // Bytes is the length of all frames together.
 func (b *Burst) Bytes() uint64 {
 	n := uint64(b.First) + uint64(b.Last)
