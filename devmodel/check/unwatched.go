@@ -16,7 +16,6 @@ var unwatched = []struct{ contract, why string }{
 		"drivers do it all the time and take the entry back themselves (ctrl.c:irdma_sc_cleanup_ceqes)"},
 	{"an STag is not deallocated while work posted with it is outstanding",
 		"it is seen when the work comes to use the STag: `stag-ended`; work that never does harms nobody"},
-	{"an address handle is not destroyed while a posted datagram names it", "datagrams are not executed"},
 	{"an event queue whose interrupt is enabled is looked at before long",
 		"under emulation no time is too long; a lost interrupt shows in the driver's own timeouts"},
 	{"an enabled vector has a queue that leads to it",
