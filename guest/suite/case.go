@@ -35,8 +35,8 @@ import (
 // Groups are the groups of cases in the order in which they run.
 var groups = []string{"objects", "regions", "verbs", "errors", "cm", "tools"}
 
-// hidden is a group that only patterns which name it select: the suite's own test.
-const hidden = "self"
+// hidden are groups that only patterns which name them select: the suite's own test.
+var hidden = []string{"self", "panic"}
 
 // Case is one thing to be shown.
 type Case struct {
@@ -108,7 +108,8 @@ func Select(patterns ...string) ([]*Case, error) {
 	used := make([]bool, len(patterns))
 	var out []*Case
 	for _, c := range all {
-		take := len(patterns) == 0 && c.Group() != hidden
+		isHidden := slices.Contains(hidden, c.Group())
+		take := len(patterns) == 0 && !isHidden
 		for i, p := range patterns {
 			group, _, slash := strings.Cut(p, "/")
 			if !slash {
@@ -118,7 +119,7 @@ func Select(patterns ...string) ([]*Case, error) {
 			if err != nil {
 				return nil, fmt.Errorf("pattern %q: %w", patterns[i], err)
 			}
-			if ok && (c.Group() != hidden || group == hidden) {
+			if ok && (!isHidden || group == c.Group()) {
 				take, used[i] = true, true
 			}
 		}

@@ -4,7 +4,8 @@ package suite
 
 import "time"
 
-// selfCases end in every way a case can end; only "self/…" selects them.
+// selfCases end in every way a case can end; only patterns "self/…" and "panic/…" select
+// them.
 func selfCases() []*Case {
 	return []*Case{
 		{Name: "self/pass", Shows: "a case that passes", Script: "echo works $DEV $NET $ME", Want: []string{"^works irdma"}},
@@ -19,5 +20,6 @@ func selfCases() []*Case {
 			Script: `pidof sleep nc && fail "it does"; true`},
 		{Name: "self/kernel-warns", Shows: "a kernel that is not well",
 			Script: `printf '<4>WARNING: CPU: 0 PID: 1 at the/suite.c:1 itself' > /dev/kmsg`},
+		{Name: "panic/now", Shows: "a kernel that ends", Script: "echo c > /proc/sysrq-trigger"},
 	}
 }

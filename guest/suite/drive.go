@@ -30,7 +30,7 @@ func (c *Conn) open(ctx context.Context) error {
 	go func() {
 		defer close(c.replies)
 		lines := bufio.NewScanner(c.Out)
-		lines.Buffer(nil, 8*maxOutput)
+		lines.Buffer(nil, maxReply)
 		for lines.Scan() {
 			var p reply
 			if c.err = json.Unmarshal(lines.Bytes(), &p); c.err != nil {
@@ -50,6 +50,9 @@ func (c *Conn) open(ctx context.Context) error {
 	_, err := c.await(ctx, 0, silence)
 	return err
 }
+
+// maxReply bounds a line of a runner: JSON takes six characters for some bytes.
+const maxReply = 6*max(maxOutput, maxLog*maxLine) + 64<<10
 
 // silence is how long a runner may take to answer what it can answer at once.
 const silence = 2 * time.Minute

@@ -28,8 +28,8 @@ func openKernelLog(path string) (*kernelLog, error) {
 	return &kernelLog{fd}, nil
 }
 
-// maxLog bounds what is kept of one case's log.
-const maxLog = 500
+// What is kept of one case's log at most: lines, and bytes of each.
+const maxLog, maxLine = 500, 400
 
 // read returns the lines that came since it was called last, and the bad ones.
 func (k *kernelLog) read() (log, wrong []string) {
@@ -46,6 +46,7 @@ func (k *kernelLog) read() (log, wrong []string) {
 			return log, wrong
 		}
 		line := recordLine(string(buf[:n]))
+		line = line[:min(len(line), maxLine)]
 		log = append(log, line)
 		if len(log) > maxLog {
 			log = log[1:]

@@ -36,7 +36,7 @@ func TestCases(t *testing.T) {
 			t.Errorf("%q is no name", c.Name)
 		}
 		group := slices.Index(groups, c.Group())
-		if c.Group() == hidden {
+		if slices.Contains(hidden, c.Group()) {
 			group = len(groups)
 		}
 		if group < last {
@@ -351,6 +351,28 @@ func TestBadKernelLines(t *testing.T) {
 		if got := bad.MatchString(text); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
+	}
+}
+
+func TestKernelLogIsBounded(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	k := &kernelLog{fds[0]}
+	for range 5 {
+		if _, err := unix.Write(fds[1], []byte("6,1,1,-;"+strings.Repeat("\x00", 8000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := unix.Write(fds[1], []byte("no record")); err != nil {
+		t.Fatal(err)
+	}
+	log, wrong := k.read()
+	if len(log) != 6 || len(log[0]) != maxLine || !strings.HasPrefix(log[0], "[    0.000001] \x00") || log[5] != "no record" || len(wrong) != 0 {
+		t.Errorf("%d lines, %d bad: %q", len(log), len(wrong), log)
 	}
 }
 

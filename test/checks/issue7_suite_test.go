@@ -36,6 +36,7 @@ func init() {
 		check{7, "suite-fails", false, "vrnic test self", suiteFails},
 		check{7, "suite-loss", false, "vrnic test --guests 2 --impair loss=100% verbs/rc", suiteLoses},
 		check{7, "suite-timeout", false, "vrnic test --timeout 1s objects/turnover verbs/rc", suiteTimeout},
+		check{7, "suite-panic", false, "vrnic test objects/device panic", suitePanics},
 		check{7, "suite-ci", true, "vrnic test with seven cases, of which one fails", suiteSample},
 	)
 }
@@ -244,6 +245,19 @@ func suiteTimeout(t *testing.T, e *env) {
 	}
 	r := e.junit(t)
 	if len(r.Suites) != 2 || r.Suites[0].Errors+r.Suites[1].Errors != 2 {
+		t.Errorf("JUnit report: %+v", r)
+	}
+}
+
+// suitePanics has a guest whose kernel ends.
+func suitePanics(t *testing.T, e *env) {
+	s := e.testSuite(t, "objects/device", "panic")
+	s.want(t, 125).wantStdout(t, "  ok 1 device\n", "Bail out! ")
+	if !errors.Is(s.err, ktap.ErrBailOut) || !strings.Contains(s.stderr, "sysrq triggered crash") {
+		t.Errorf("KTAP: %v\n%v", s.err, s.run)
+	}
+	r := e.junit(t)
+	if len(r.Suites) != 2 || r.Suites[0].Errors != 0 || r.Suites[1].Errors != 1 {
 		t.Errorf("JUnit report: %+v", r)
 	}
 }
