@@ -14,7 +14,7 @@ const (
 	// notePatience is how long a capture waits for what a station has to say of
 	// a frame, and noteBytes how much waits with it.
 	notePatience = 100 * time.Millisecond
-	noteBytes    = 4 << 20
+	noteBytes    = 16 << 20
 )
 
 // unsaid is said of a frame when the patience is over.

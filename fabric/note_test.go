@@ -47,10 +47,13 @@ func newNoted(t *testing.T) *noted {
 }
 
 // roceFrame is a RoCE frame of 58 bytes: the switch has to pad it.
-func roceFrame(psn uint32) []byte {
+func roceFrame(psn uint32) []byte { return longFrame(psn, 0) }
+
+// longFrame is one with n bytes of payload.
+func longFrame(psn uint32, n int) []byte {
 	path := roce.Path{DestMAC: [6]byte{2, 0, 0, 0, 0, 1}, SourceMAC: [6]byte{2}, IPv4: true}
 	p := roce.Packet{Opcode: roce.SendOnly, PSN: psn}
-	return p.Encode(make([]byte, 100), &path, 0)
+	return p.Encode(make([]byte, n+100), &path, n)
 }
 
 // line is a frame of the file, by port and direction, and its comments.
@@ -166,9 +169,10 @@ func TestNotesTooLate(t *testing.T) {
 		note.Hold()
 		kept = append(kept, note)
 	}
-	const many = 18000 // beyond noteBytes
+	const many = 2000 // beyond noteBytes
+	f := longFrame(1, 4096)
 	for range many {
-		n.sender.Send(roceFrame(1))
+		n.sender.Send(f)
 	}
 	n.capture.mu.Lock()
 	if n.capture.heldBytes > noteBytes || len(n.capture.held) == 0 {
