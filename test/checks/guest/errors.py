@@ -34,6 +34,7 @@ PORT = 18515
 SIZE = 64  # of messages
 SMALL = SIZE // 2
 QKEY = 0x11223344
+SPOILT = "local-qp-operation", "local-qp-operation-write-datagram"
 LW, RW, RR = e.IBV_ACCESS_LOCAL_WRITE, e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ
 
 CASES = {c["case"]: c for c in json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "errors.json")))}
@@ -127,6 +128,7 @@ class Side:
             "local-protection-pd": lambda: self.post(sges=sge(k=self.region(ALL, self.other).lkey)),
             "local-protection-rights": lambda: self.post(read, sge(k=self.region(0).lkey)),
             "local-qp-operation": lambda: self.post(sges=sge(a=here + 0x123, n=0x457)),
+            "local-qp-operation-write-datagram": lambda: self.post(sges=sge(a=here + 0x123, n=0x457)),
             "local-qp-operation-datagram": lambda: self.post(ah=AH(self.other, attr=self.route())),
             "remote-access-key": lambda: self.post(write, rkey=self.peer["rkey"] ^ 0x55),
             "remote-access-bounds": lambda: self.post(write, addr=self.peer["addr"] + PAGE - SIZE + 1),
@@ -159,7 +161,7 @@ class Side:
                     at = text.find(mark, at + 1)
         check(len(found) == 1, "the WQE is at", found)
         op = ctypes.c_uint8.from_address(found[0] + 28)
-        op.value = op.value & 0xC0 | 0x3B
+        op.value = op.value & 0xC0 | (0 if self.udp else 0x3B)  # IRDMAQP_OP_RDMA_WRITE, or none
 
     def take(self):
         n, wcs = self.cq.poll(16)
@@ -167,7 +169,10 @@ class Side:
             kind = "recv" if wc.wr_id >= 100 else "send"
             i = wc.wr_id % 100
             check(i < self.posted[kind] and i == len(self.seen[kind]), "completion of", kind, i, "after", self.seen)
-            self.seen[kind][i] = name(e.ibv_wc_status, wc.status)
+            status = name(e.ibv_wc_status, wc.status)
+            if status in ("GENERAL_ERR", "FATAL_ERR"):  # which may be what libirdma makes of something else
+                status += f" {wc.vendor_err:#x}"
+            self.seen[kind][i] = status
 
     def wait(self, sends, recvs, seconds=60):
         end = time.monotonic() + seconds
@@ -202,16 +207,16 @@ def requester(side, case):
     side.open(case)
     side.receive()
     side.line.swap("ready")
-    if case == "local-qp-operation":
+    if case in SPOILT:
         side.qp.to_rtr(side.attr)
     else:
         side.qp.to_rts(side.attr)
     side.post()
-    if case not in ("retry-exceeded", "flush", "reflush", "local-qp-operation"):
+    if case not in ("retry-exceeded", "flush", "reflush", *SPOILT):
         side.wait(1, 0)
     side.wrong()
     side.post()
-    if case == "local-qp-operation":
+    if case in SPOILT:
         side.spoil()
         side.qp.to_rts(side.attr)
     elif case in ("flush", "reflush"):
