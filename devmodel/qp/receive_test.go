@@ -110,35 +110,37 @@ func FuzzReceive(f *testing.F) {
 		}
 		f.Add(in)
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		b, x, y, cable := cabled(t)
-		cable.fate = func(*wire.Packet) int { return 0 }
-		outside := b.read(data+0x10000, 0x1000)
-		b.regions[lkey], b.regions[rkey] = region{data, 0x10000, pd, all}, region{data, 0x10000, pd, all}
-		for _, s := range []*side{x, y} {
-			s.receive(sge{data, 3000})
-			s.receive(sge{data, 3000})
-			s.post(wr{op: opRead, sges: []sge{{data, 3000}}, raddr: data, key: rkey})
-			s.post(wr{op: opSend, sges: []sge{{data, 3000}}})
-			s.ring()
+	f.Fuzz(fuzzReceive)
+}
+
+func fuzzReceive(t *testing.T, in []byte) {
+	b, x, y, cable := cabled(t)
+	cable.fate = func(*wire.Packet) int { return 0 }
+	outside := b.read(data+0x10000, 0x1000)
+	b.regions[lkey], b.regions[rkey] = region{data, 0x10000, pd, all}, region{data, 0x10000, pd, all}
+	for _, s := range []*side{x, y} {
+		s.receive(sge{data, 3000})
+		s.receive(sge{data, 3000})
+		s.post(wr{op: opRead, sges: []sge{{data, 3000}}, raddr: data, key: rkey})
+		s.post(wr{op: opSend, sges: []sge{{data, 3000}}})
+		s.ring()
+	}
+	b.drain()
+	for len(in) > 3 {
+		n := min(int(in[1])|int(in[2])<<8, len(in)-3)
+		x := append([]byte(nil), in[3:3+n]...)
+		if i := frame.Parse(x); in[0]&1 != 0 && i.RoCE(x) && i.End-i.L4 >= 24 {
+			binary.LittleEndian.PutUint32(x[i.End-4:], wire.ICRC(x[i.L3:i.End-4], i.Network == frame.IPv4))
 		}
-		b.drain()
-		for len(in) > 3 {
-			n := min(int(in[1])|int(in[2])<<8, len(in)-3)
-			x := append([]byte(nil), in[3:3+n]...)
-			if i := frame.Parse(x); in[0]&1 != 0 && i.RoCE(x) && i.End-i.L4 >= 24 {
-				binary.LittleEndian.PutUint32(x[i.End-4:], wire.ICRC(x[i.L3:i.End-4], i.Network == frame.IPv4))
-			}
-			b.arrives(x)
-			if in[0]&2 != 0 {
-				b.drain()
-			}
-			in = in[3+n:]
+		b.arrives(x)
+		if in[0]&2 != 0 {
+			b.drain()
 		}
-		b.drain()
-		if b.table.Waiting() != 0 {
-			t.Errorf("%d bytes wait", b.table.Waiting())
-		}
-		b.same(outside, data+0x10000)
-	})
+		in = in[3+n:]
+	}
+	b.drain()
+	if b.table.Waiting() != 0 {
+		t.Errorf("%d bytes wait", b.table.Waiting())
+	}
+	b.same(outside, data+0x10000)
 }
