@@ -366,3 +366,46 @@ func TestDatagramsDropped(t *testing.T) {
 		d.end(t)
 	})
 }
+
+// Datagrams that are on their way when their receiver ends, or its memory does,
+// do not arrive any more once the driver is told.
+func TestDatagramsAtTheEnd(t *testing.T) {
+	forWays(t, duoOptions{}, func(t *testing.T, d *duo) {
+		rnd := rand.New(rand.NewPCG(6, uint64(d.way)))
+		for round, end := range []func(s *side) error{
+			func(s *side) error { return s.qp.Destroy() },
+			func(s *side) error { return s.mem.mr.Dereg() },
+			func(s *side) error { _, err := s.qp.Modify(IRDMA_QP_STATE_ERROR); return err },
+			func(s *side) error { return s.qp.Destroy() },
+		} {
+			a, b := newDatagramSide(t, d.a.r, rnd, true), newDatagramSide(t, d.b.r, rnd, round < 3)
+			h := newHandle(t, d.a.r, d.a.r.AddressOf(d.b.r, pairPD, false))
+			const count = 60
+			var sends []SendWR
+			for i := range count {
+				must(t, b.qp.PostRecv(RecvWR{ID: uint64(i), SGEs: []SGE{b.sge(1024*i, 1000)}}))
+				w := h.Request(a.send(uint64(i), 0, 900), b.qp.ID, gsiQKey)
+				w.Signalled = i == count-1
+				sends = append(sends, w)
+			}
+			must(t, a.qp.PostSend(sends...))
+			must(t, end(b))
+			b.mem.Poison(0, b.mem.Size)
+			before := b.bytes(0, b.mem.Size)
+			a.waitFor(t, sent(count-1, Success))
+			d.counters(t) // what was sent has come by now, or soon
+			if !bytes.Equal(before, b.bytes(0, b.mem.Size)) {
+				t.Errorf("round %d: written after the end", round)
+			}
+			must(t, h.Destroy())
+			if round == 1 {
+				b.mem.mr = nil
+				if !b.qp.gone {
+					must(t, b.qp.r.Work())
+				}
+			}
+			endSides(t, a, b)
+		}
+		d.end(t)
+	})
+}
