@@ -69,7 +69,8 @@ func (q *QP) passes(a *address, r *roce.Run) (sent, ok bool) {
 	if t == nil || t.cfg.Engine != q.table.cfg.Engine {
 		return false, false
 	}
-	if !q.deliver(t, a, r) {
+	// A function that may not touch memory takes nothing, as in Receive.
+	if t.cfg.MayDMA() && !q.deliver(t, a, r) {
 		return false, true
 	}
 	if b.Frames > 0 {
