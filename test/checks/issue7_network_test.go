@@ -312,7 +312,7 @@ func (n pairOnNetwork) stop() {
 // addresses takes the addresses away by which queue pairs are connected.
 func (n pairOnNetwork) addresses() {
 	n.start()
-	n.both(`ip addr del 192.168.77.NUMBER/24 dev $NET; ip neigh flush dev $NET nud all`)
+	n.both(`ip addr del 192.168.77.NUMBER/24 dev $NET; ip neigh flush dev $NET nud all > /dev/null 2>&1`)
 	n.a.quiet("goes 40")
 	n.both(`ip addr add 192.168.77.NUMBER/24 dev $NET`)
 	n.a.quiet("goes 20")
