@@ -107,3 +107,33 @@ func (c *completer) check(w *rxeWork, p *Run, ack bool) bool {
 	}
 	return true
 }
+
+// likeRxe changes what a responder sends to what software RoCE would have sent
+// (rxe_resp.c:duplicate_request, read_reply, check_psn): a read that is asked
+// for again in part is answered as if the first part had come, and packets
+// behind one that found no receive buffer get a NAK of their own.
+type likeRxe struct {
+	mtu   uint32
+	reads map[*node][][2]uint32 // of each requester: first PSN and packets
+}
+
+func (l *likeRxe) rewire(to *node, p *Run) {
+	switch {
+	case p.Op == ReadRequest:
+		if from := to.peer; l.find(from, p.PSN) < 0 {
+			l.reads[from] = append(l.reads[from], [2]uint32{p.PSN, packets(p.DMALen, l.mtu)})
+		}
+	case p.Op == ReadResponse && p.First:
+		i := l.find(to, p.PSN)
+		p.First = l.reads[to][i][0] == p.PSN
+	}
+}
+
+func (l *likeRxe) find(n *node, p uint32) int {
+	for i, r := range l.reads[n] {
+		if distance(r[0], p) < r[1] {
+			return i
+		}
+	}
+	return -1
+}

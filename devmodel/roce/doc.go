@@ -15,6 +15,12 @@
 // the sender's side of such a copy goes back to the sender, as its own local
 // error.
 //
+// Other stacks are at the other end of a wire. To Linux's software RoCE
+// (rxe_comp.c, rxe_resp.c) it matters that no acknowledgement comes before or
+// among the responses to a read, and that a read asked for again is answered
+// with FIRST or ONLY; itself it answers with MIDDLE and LAST, acknowledges only
+// what asks for it, and sends a sequence NAK behind an RNR NAK.
+//
 // Contract and traps:
 //   - An Endpoint is used by one goroutine at a time: its queue pair's step.
 //   - Handle only notes what is to be answered; Progress sends. The link may
@@ -24,6 +30,11 @@
 //   - An STag that ends may be in use by others for a moment. What ended it
 //     completes, and at the responder everything that follows is handled,
 //     only when the host is done with it.
+//   - Payload that cannot be read fails its own WQE, when all before it are
+//     complete: whoever finds that, the host that cuts packets or the peer that
+//     copies, says so by a SourceFault.
+//   - A loss is known from what comes behind it, and then costs one retry
+//     whatever the peer says of it; only the last packets need the timer.
 //   - PSNs are 24 bits and wrap. A read may take 2^23 of them: distances from
 //     the oldest unacknowledged PSN are unsigned.
 //   - Nothing here is retried for ever but RNR with count 7.

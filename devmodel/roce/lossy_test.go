@@ -187,15 +187,19 @@ var fates = map[string]struct {
 func TestAnyNetwork(t *testing.T) {
 	for name, f := range fates {
 		for seed := range uint64(5) {
-			for _, whole := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%d/%t", name, seed, whole), func(t *testing.T) {
+			for _, peer := range []string{"packets", "runs", "rxe"} {
+				t.Run(fmt.Sprintf("%s/%d/%s", name, seed, peer), func(t *testing.T) {
 					p := newPair(t, settings{mtu: 256 << (seed % 5), psnA: 0xFFFF80, psnB: 0xFFFFFE - uint32(seed), retries: f.retries, rnr: 7,
 						ord: 1 + uint32(seed*5%16), reads: 16, memory: 1 << 20})
 					f.delay = 20 * time.Microsecond
 					p.net.wire = newWire(seed, f.fate)
-					// It takes reordered responses badly, whoever sends them.
-					p.net.wire.busy = true
-					if p.net.wire.whole = whole; !whole && f.late == 0 {
+					p.net.wire.whole = peer == "runs"
+					switch {
+					case peer == "rxe":
+						l := &likeRxe{p.a.ep.req.cfg.MTU, map[*node][][2]uint32{}}
+						p.net.wire.rewire, p.net.wire.noisy = l.rewire, true
+					case peer == "packets" && f.late == 0:
+						// It takes reordered responses badly, whoever sends them.
 						for _, n := range []*node{p.a, p.b} {
 							p.net.wire.strict[n] = newCompleter(n)
 						}

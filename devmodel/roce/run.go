@@ -6,7 +6,8 @@ package roce
 type Op uint8
 
 // Classes. SourceFault is no packet of the wire: it is how the side that
-// copies tells the sender of a payload that it cannot be read. Unsupported is
+// copies tells the sender of a payload that it cannot be read, or how the
+// sender's own host does that has cut the run into packets. Unsupported is
 // a request that no card of this generation executes, as atomics are.
 const (
 	Send Op = iota

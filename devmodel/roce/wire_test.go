@@ -17,6 +17,7 @@ type wire struct {
 	whole  bool // runs instead of packets
 	busy   bool // what ends is in use for a while, now and then
 	rewire func(to *node, p *Run)
+	noisy  bool // an RNR NAK is followed by a sequence NAK
 	drop   func(to *node, p *Run) bool
 
 	// A peer that is stricter than ours, told of all that its requester would
@@ -128,6 +129,11 @@ func (w *wire) post(n *network, to *node, p Run) {
 	w.count++
 	if w.rewire != nil {
 		w.rewire(to, &p)
+	}
+	if w.noisy && p.Op == Acknowledge && p.Syndrome>>5 == 1 {
+		nak := p
+		nak.Syndrome = synSequence
+		defer w.post(n, to, nak)
 	}
 	now := n.now
 	if c := w.strict[to.peer]; c != nil && !p.IsResponse() {
