@@ -163,7 +163,7 @@ func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
 		c.sent(f, &path)
 		c.add(outSends, 1)
 	}
-	own := path.DestMAC == t.cfg.MAC()
+	own := path.DestMAC == t.cfg.MAC() || path.DestMAC == path.SourceMAC
 	group := path.DestMAC[0]&1 != 0
 	if group || !own && !h.Loopback {
 		q.ud.last = path.DestMAC

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	ownAH, farAH, v6AH, groupAH, foreignAH, lostAH = 7, 8, 9, 0x1FFFF, 11, 12
+	ownAH, farAH, v6AH, groupAH, foreignAH, lostAH, otherMACAH = 7, 8, 9, 0x1FFFF, 11, 12, 13
 
 	qkey     = 0x11111111
 	grhBytes = 40
@@ -73,7 +73,8 @@ func datagrams(t testing.TB, change func(*side), ids ...uint32) (*bench, *port, 
 		sides = append(sides, s)
 	}
 	own := wire.Path{DestMAC: ownMAC, SourceMAC: ownMAC, IPv4: true, Source: ownIP, Dest: ownIP, HopLimit: 64, TrafficClass: 0x28}
-	far, v6, group := own, own, own
+	far, v6, group, other := own, own, own, own
+	other.DestMAC, other.SourceMAC = [6]byte{2, 1, 1, 1, 1, 1}, [6]byte{2, 1, 1, 1, 1, 1}
 	far.DestMAC, far.Dest, far.Tagged, far.TCI = farMAC, farIP, true, 3<<13|100
 	v6.IPv4, v6.Source, v6.Dest, v6.FlowLabel = false, ownIP6, ownIP6, 0x12345
 	group.DestMAC, group.Dest = groupMAC, groupIP
@@ -84,6 +85,8 @@ func datagrams(t testing.TB, change func(*side), ids ...uint32) (*bench, *port, 
 		groupAH:   {PD: pd, Path: group, Loopback: true, Reachable: true},
 		foreignAH: {PD: pd + 1, Path: own, Loopback: true, Reachable: true},
 		lostAH:    {PD: pd, Path: own, Loopback: true},
+		// The system has given the port another address.
+		otherMACAH: {PD: pd, Path: other, Reachable: true},
 	} {
 		if !b.table.SetHandle(i, h) {
 			t.Fatalf("AH %#x cannot be", i)
@@ -118,7 +121,7 @@ func TestDatagram(t *testing.T) {
 		x.sent(x.post(wr{op: opSendSol, flags: signalled, inline: p[:45], imm: &imm}.to(ownAH, 5, qkey)), 5),
 	}
 	x.post(wr{op: opSend, sges: []sge{{data, 3}}}.to(v6AH, 5, qkey))
-	x.post(wr{op: opSend}.to(ownAH, 5, qkey))
+	x.post(wr{op: opSend}.to(otherMACAH, 5, qkey))
 	x.ring()
 	b.drain()
 	b.wantCQ(2, want...)
