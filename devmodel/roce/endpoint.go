@@ -102,7 +102,7 @@ func (e *Endpoint) Drop() {
 	r := &e.req
 	r.entries.clear()
 	r.cur, r.flight, r.reads = 0, 0, 0
-	r.retries, r.rnrs, r.gap, r.resting, r.deadline = 0, 0, false, false, 0
+	r.retries, r.rnrs, r.gap, r.denied, r.untold, r.resting, r.deadline = 0, 0, false, false, false, false, 0
 	// PSNs of what was never sent are the next ones'.
 	r.una, r.next = r.high, r.high
 }

@@ -162,3 +162,27 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+// The news that a response cannot be read waits for room on the link.
+func TestNewsWaits(t *testing.T) {
+	p := newPair(t, settings{})
+	p.b.stags[7] = 0x0102
+	p.a.post(readOf(p.a, 2, 0, 0, 5000))
+	for _, n := range []*node{p.a, p.b} {
+		n.progress()
+		if n == p.a {
+			p.net.deliver()
+		}
+	}
+	p.net.put(p.b, Run{Op: Acknowledge, PSN: 99}) // takes the link
+	p.net.bound = 1
+	p.net.flights[0], p.net.flights[1] = p.net.flights[1], p.net.flights[0]
+	p.a.ep.Handle(&p.net.flights[1].run)
+	p.net.flights = p.net.flights[:1]
+	p.run()
+	p.wantFails(p.a, "AE 0x020d source 5 WQE 2")
+	p.wantFails(p.b, "AE 0x0102 source 9 WQE 0")
+	if p.net.now != 0 {
+		t.Errorf("took %v", p.net.now)
+	}
+}

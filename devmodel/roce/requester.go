@@ -62,7 +62,9 @@ type requester struct {
 	resting       bool          // after an RNR NAK
 	deadline      time.Duration // of the rest or of the retransmission; 0: none
 
-	out Run
+	untold bool // news of a source fault waits for room on the link
+
+	out, news Run
 }
 
 func (r *requester) start(cfg RequesterConfig) {
@@ -89,6 +91,7 @@ func (r *requester) oldest() *WQE {
 // lasts. It tells whether it ended with the budget.
 func (r *requester) transmit(budget *int) (more bool) {
 	r.retire() // what has only waited for the host
+	r.tell()
 	for r.live && !r.resting {
 		if *budget == 0 {
 			more = true
@@ -542,10 +545,17 @@ func (r *requester) response(run *Run) {
 		r.gap = true // nothing is to be had by asking again
 	case f.Source:
 		r.gap, r.denied = true, true
-		r.out = Run{Op: SourceFault, Response: true, PSN: psn(run.PSN + placed), N: 1, Code: f.Code}
-		r.host.Transmit(&r.out)
+		r.news, r.untold = Run{Op: SourceFault, Response: true, PSN: psn(run.PSN + placed), N: 1, Code: f.Code}, true
+		r.tell()
 	default:
 		r.fail(f.Code)
+	}
+}
+
+// tell gives the peer the news that its memory cannot be read.
+func (r *requester) tell() {
+	if r.live && r.untold && r.host.Transmit(&r.news) {
+		r.untold = false
 	}
 }
 
