@@ -94,13 +94,14 @@ func (e *env) provoke(t *testing.T, kernel, where string, args ...string) {
 		t.Log(r)
 	}
 	r.want(t, 0)
-	e.quietRun(t)
+	e.quietRun(t, allowedLine{`irdma\d+: \[Flush QP Cmd Error\]\[op_code=\d+\] status=-114 `,
+		"a queue whose first work is bad stops while the program's change to RTS returns: that finds ERR and flushes, too (verbs.c:irdma_modify_qp_roce), and ctrl.c:irdma_sc_qp_flush_wqes answers the second with -EALREADY"})
 	e.part(t, where, strings.Join(args, " "), fmt.Sprintf("%d cases", len(got)), time.Since(begin))
 }
 
 // quietRun checks, after a run, that no card found anything to warn of, and no
-// guest's kernel anything wrong.
-func (e *env) quietRun(t *testing.T) {
+// guest's kernel anything wrong but what is expected.
+func (e *env) quietRun(t *testing.T, but ...allowedLine) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(e.outDir, "findings.json"))
 	if err != nil {
@@ -118,10 +119,10 @@ func (e *env) quietRun(t *testing.T) {
 		}
 	}
 	if len(reports) == 1 {
-		wantCleanLog(t, e.kernelLog())
+		wantCleanLog(t, e.kernelLog(), but...)
 		return
 	}
 	for i := range reports {
-		wantCleanLog(t, filepath.Join(e.outDir, fmt.Sprintf("guest%d", i), "kernel.log"))
+		wantCleanLog(t, filepath.Join(e.outDir, fmt.Sprintf("guest%d", i), "kernel.log"), but...)
 	}
 }

@@ -88,7 +88,8 @@ func pyverbsOn(kernel string) func(*testing.T, *env) {
 		for _, bad := range unexplained(list, exceptions) {
 			t.Error(bad)
 		}
-		e.quietRun(t)
+		e.quietRun(t, allowedLine{`modify_qp invalid for qp_id=\d+, old_state=0x0, new_state=0x6`,
+			"verbs.c:irdma_destroy_qp takes to ERR a queue pair that a test took from ERR to RESET, and ib_modify_qp_is_ok knows no such change"})
 		n := outcomes(list)
 		e.part(t, kernel, "suite.py", fmt.Sprintf("%d pass; of %d skipped and %d failed the reasons are in pyverbs.json", n["pass"], n["skip"], n["fail"]), time.Since(begin))
 	}
