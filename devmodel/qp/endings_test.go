@@ -84,7 +84,8 @@ func TestStopUnderTraffic(t *testing.T) {
 	}
 }
 
-// A QP that has failed while it drains says that, and not that it is drained.
+// A QP that has failed while it drains says that, and not that it is drained:
+// but the driver waits for the end of each suspension.
 func TestFailureWhileDraining(t *testing.T) {
 	for name, s := range stops {
 		b, x, _, c := cabled(t)
@@ -96,10 +97,31 @@ func TestFailureWhileDraining(t *testing.T) {
 		for range 10 {
 			b.later(time.Second)
 		}
-		if d := cmp.Diff([]event.AE{{Code: 0x050A, Source: 5, Context: compCtx + 2, ID: 2, State: 6}}, b.aes); d != "" {
-			t.Errorf("%s: %s", name, d)
+		ended := event.AE{Code: 0x900, Context: compCtx + 2, ID: 2, State: 6}
+		want := []event.AE{{Code: 0x050A, Source: 5, Context: compCtx + 2, ID: 2, State: 6}}
+		if name == "suspend" {
+			want = append(want, ended)
 		}
+		b.wantAEs(want...)
+		// Suspended when it has failed, it has nothing to do at once.
+		b.ok(b.table.Suspend(2))
+		b.wantAEs(ended)
+		x.modify(qp.Error)
+		b.wantAEs()
 	}
+}
+
+// The driver may end a QP that it has suspended before that is done.
+func TestErrorWhileSuspending(t *testing.T) {
+	b, x, _, c := cabled(t)
+	c.fate = func(*wire.Packet) int { return 0 }
+	x.post(wr{op: opWrite, sges: []sge{{data, 100}}, raddr: data, key: rkey})
+	x.ring()
+	b.drain()
+	b.ok(b.table.Suspend(2))
+	b.wantAEs()
+	x.modify(qp.Error)
+	b.wantAEs(event.AE{Code: 0x900, Context: compCtx + 2, ID: 2, State: 6})
 }
 
 // Work posted to a QP in ERROR is found by the next flush, and by that alone;

@@ -68,6 +68,7 @@ func (t *Table) Modify(a ModifyArgs, read func() (Context, error)) error {
 		q.flushed.sq, q.flushed.rq = false, false
 		q.disown()
 		q.stop()
+		q.unsuspended()
 		return nil
 	}
 	if !slices.Contains(legal[q.state], a.State) {
@@ -176,17 +177,32 @@ func (q *QP) requester() roce.RequesterConfig {
 // ValidMTU tells whether m is a path MTU of InfiniBand.
 func ValidMTU(m uint32) bool { return m >= 256 && m <= 4096 && m&(m-1) == 0 }
 
-// drained reports, once, that a QP that stops sending has nothing in work.
-// The caller holds mu.
+// drained reports, once, that a QP that stops sending has nothing in work, or
+// never will have again. The caller holds mu.
 func (q *QP) drained() {
-	if !q.drain || q.ep != nil && !q.ep.Idle() {
+	if !q.drain || q.ep != nil && q.state != Error && !q.ep.Idle() {
 		return
 	}
 	q.drain = false
-	// Any state but IDLE or RTS would stop the driver's kernel users from
-	// posting (verbs.c:irdma_post_send).
+	// Of a QP that lives, any state but IDLE or RTS would stop the driver's kernel
+	// users from posting (verbs.c:irdma_post_send).
+	state := RTS
+	if q.state == Error {
+		state = Error
+	}
 	q.table.cfg.Queues.AE(event.AE{Code: event.AEQPSuspendComplete, Source: event.AESrcNone,
-		Context: q.ctx.CompletionContext(), ID: q.id, State: uint8(RTS)})
+		Context: q.ctx.CompletionContext(), ID: q.id, State: uint8(state)})
+}
+
+// unsuspended ends the wait for a suspension: the driver waits for as many events
+// as it has suspended QPs, whatever becomes of them (ctrl.c:
+// irdma_sc_suspend_resume_qps). Who only wanted SQD learns of the error. The
+// caller holds mu.
+func (q *QP) unsuspended() {
+	if q.paused {
+		q.drained()
+	}
+	q.drain = false
 }
 
 // Suspend stops a QP's requester; an event tells when it is drained.

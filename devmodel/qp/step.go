@@ -140,6 +140,7 @@ func (q *QP) Fail(code roce.Code, source roce.Source, index uint32) {
 	q.state = Error
 	q.stop()
 	q.raise(uint16(code), uint8(source), index)
+	q.unsuspended()
 }
 
 // Copy moves payload of the peer into the QP's memory.
