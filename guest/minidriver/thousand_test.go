@@ -21,7 +21,7 @@ func TestThousandQPs(t *testing.T) {
 		switch {
 		case *full && d.a == d.b:
 			count = 500 // both ends of a pair are of this card, which has 1024
-		case *full || d.way == uplink && !testing.Short():
+		case *full || d.way == wired2 && !testing.Short():
 			count = 1000
 		}
 		rnd := rand.New(rand.NewPCG(17, 1))
