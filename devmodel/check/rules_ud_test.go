@@ -61,7 +61,8 @@ func (w *worker) datagram(op, ah, n uint64) {
 // a program.
 func datagramRule(id string, trigger, near func(w *worker)) map[string]scenario {
 	with := func(program bool) scenario {
-		return scenario{trigger: func(b *bench) { trigger(datagramWork(b, program)) }, near: func(b *bench) { near(datagramWork(b, program)) }}
+		return scenario{trigger: func(b *bench) { trigger(datagramWork(b, program)) }, near: func(b *bench) { near(datagramWork(b, program)) },
+			with: []string{"roce-stray"}} // it is for nobody
 	}
 	return map[string]scenario{id: with(false), id + "-app": with(true)}
 }
