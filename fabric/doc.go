@@ -23,6 +23,9 @@
 //     into the switch, rx what it gets. That holds for counters, impairment
 //     and capture (outbound and inbound) alike; the station of an uplink is
 //     the world behind it.
+//   - Stations of one process may do without frames where nobody would see them
+//     (Port.Near); they tell the switch, which counts as if it had carried them.
+//     With a capture nobody is near, so it has every frame.
 //   - The switch knows no spanning tree: two uplinks to the same segment are a
 //     loop, as two cables are.
 //   - A capture never loses a frame: when its reader is slow, senders wait. A

@@ -23,6 +23,16 @@
 //   - Other QPs' steps may be copying from or to memory on a QP's behalf when
 //     its end returns. Destroy, a change to ERROR and Halt therefore ask for
 //     grace (package grace) before the driver is told.
+//   - A connection's runs go one of three ways, chosen anew for each: into the
+//     inbox of a QP of the same card if the destination's MAC is the port's own;
+//     into that of a QP of another card of the process if that is Near; else as
+//     frames through the Wire. A QP of another card is another guest's: its
+//     memory, regions and maps may go at any time, and only owner.generation and
+//     the shared grace domain stand between. Table.Receive runs in other cards'
+//     steps: it takes no lock but that of an inbox.
+//   - Frames that wait for QPs are bounded by number and by memory (buffer.go);
+//     beyond, they are dropped. Nobody waits for a receiver, but a QP that sends
+//     payload where the Wire says that there is a crowd.
 //   - Datagrams are frames always, also from the card to itself, and have one way
 //     in: Receive. It queues them; the QP's step looks for a receive WQE, and
 //     drops what finds none or does not fit: who sends datagrams cannot stop a
