@@ -9,9 +9,9 @@ import (
 )
 
 // outboxLimit bounds the bytes that wait for a peer; as much again may be on
-// its way into the socket. Nothing tells a station to wait, and what a card owes
-// at once to those who read from it by RDMA is some 10 MiB: a peer that is slow
-// only would see most of it never, as nobody sends less because of losses there.
+// its way into the socket. Protocol engines wait where there is a crowd, for a
+// while (Port.Crowded); other stations do not, and what they send at once to a
+// peer that is only slow is to get there.
 const outboxLimit = 64 << 20
 
 // outboxKept is the memory that a queue keeps when it is empty.
