@@ -268,24 +268,32 @@ func (n pairOnNetwork) ipv6() {
 	}
 }
 
-// multicast has a member of a group in each guest, and a sender beside one.
+// multicast has a member of a group in each guest, and a sender beside one. The
+// connection manager knows no groups of IPv6 (cma.c:cma_iboe_join_multicast answers
+// -ENOTSUPP with RoCEv2).
+//
+// The member beside the sender outlives it: irdma does not keep commands for a
+// group in order when two of its members come and go at once (allowed-findings.json).
 func (n pairOnNetwork) multicast() {
-	for _, g := range []struct{ group, self, counter string }{
-		{"239.77.1.2", "$self", "ip4"}, {"ff1e::77:2", "$self6", "ip6"},
-	} {
-		before := [2]tally{n.a.statistics(), n.b.statistics()}
-		n.both(`timeout 100 mckey -m ` + g.group + ` -b ` + g.self + ` > /tmp/member 2>&1 & member=$!`)
-		// A member listens some time after it was started.
-		send := `for i in $(seq 40); do mckey -m ` + g.group + ` -s -b ` + g.self + ` > /tmp/sender 2>&1 || { echo "FAILED: $?"; cat /tmp/sender; break; }; %s; done`
-		n.a.quiet(fmt.Sprintf(send, `kill -0 $member 2> /dev/null || break`))
-		for i := 0; i < 40 && n.b.do(`kill -0 $member 2> /dev/null && echo yes`) != ""; i++ {
-			n.a.quiet(fmt.Sprintf(send, "break"))
+	const group = "239.77.1.2"
+	before := [2]tally{n.a.statistics(), n.b.statistics()}
+	n.a.quiet(`mckey -m ` + group + ` -C 100000 -b $self > /tmp/member 2>&1 & member=$!`)
+	n.b.quiet(`timeout 150 mckey -m ` + group + ` -b $self > /tmp/member 2>&1 & member=$!`)
+	// A member listens some time after it was started.
+	for i := 0; i < 40 && n.b.do(`grep -q 'State:.[^Z]' /proc/$member/status 2> /dev/null && echo yes`) != ""; i++ {
+		n.a.quiet(`timeout 60 mckey -m ` + group + ` -s -b $self > /tmp/sender 2>&1 || { echo "FAILED: $?"; cat /tmp/sender; }`)
+	}
+	n.b.quiet(`wait $member || { echo "FAILED: $?"; cat /tmp/member; }; grep -q 'return status 0' /tmp/member || cat /tmp/member`)
+	n.a.quiet(`kill $member; wait $member; [ $? = 143 ] || { echo "FAILED: the member beside the sender"; cat /tmp/member; }`)
+	for i, p := range []player{n.a, n.b} {
+		moved := p.statistics().minus(before[i])
+		want := []string{"ip4InMcastPkts", "InRdmaSends"}
+		if i == 0 {
+			want = []string{"ip4OutMcastPkts", "OutRdmaSends", "InRdmaSends"}
 		}
-		n.both(`wait $member || { echo "FAILED: $?"; cat /tmp/member; }; grep -q 'return status 0' /tmp/member || cat /tmp/member`)
-		after := [2]tally{n.a.statistics().minus(before[0]), n.b.statistics().minus(before[1])}
-		for i, c := range []string{g.counter + "OutMcastPkts", g.counter + "InMcastPkts"} {
-			if after[i][c] < 10 {
-				n.t.Errorf("%s: %s of guest %d moved by %d, want 10 at least", g.group, c, i, after[i][c])
+		for _, c := range want {
+			if moved[c] < 10 {
+				n.t.Errorf("%s of guest %d moved by %d, want 10 at least", c, i, moved[c])
 			}
 		}
 	}

@@ -8,7 +8,8 @@
 OWN is an address of this machine, whose GID is used. By PEER, any address of the
 other, they find each other. The file /tmp/rounds tells how far it is. At the end
 each side prints a line of JSON: rounds, the status of the last completion, the
-state of the queue pair and the event that came.
+state of the queue pair and the event of it that came. (Those of ports and of GIDs
+are not of interest.)
 """
 
 import json
@@ -83,7 +84,10 @@ class Side:
         return n, "SUCCESS"
 
     def end(self, rounds, status):
-        event = self.events.next(10 if status != "SUCCESS" else 0.2)
+        seconds = 10 if status != "SUCCESS" else 0.2
+        event = self.events.next(seconds)
+        while event and not event.startswith("QP_"):
+            event = self.events.next(seconds)
         attr, _ = self.qp.query(e.IBV_QP_STATE)
         print(json.dumps({"rounds": rounds, "status": status, "state": name(e.ibv_qp_state, attr.qp_state), "event": event}), flush=True)
         self.qp.close()
