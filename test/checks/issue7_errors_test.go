@@ -111,9 +111,10 @@ func (e *env) quietRun(t *testing.T, but ...allowedLine) {
 	if err := json.Unmarshal(b, &reports); err != nil || len(reports) == 0 {
 		t.Fatalf("findings.json: %d reports, %v", len(reports), err)
 	}
+	listed := allowedFindings(t)
 	for _, r := range reports {
 		for _, f := range r.Findings {
-			if f.Grade > sanitizer.Note {
+			if f.Grade > sanitizer.Note && !listed(f.String()) {
 				t.Errorf("finding: %v, %d times", f, f.Count)
 			}
 		}
