@@ -5,9 +5,11 @@ package suite
 import "fmt"
 
 // pythonCase is a case of one of the suite's Python programs, whose two sides say end.
+// They find each other, whoever is first.
 func pythonCase(name, shows, program, end string) *Case {
 	return &Case{Name: name, Shows: shows, Needs: Needs{Pyverbs: true},
 		Server: fmt.Sprintf("python3 $LIB/%s", program),
+		Ready:  "true",
 		Script: fmt.Sprintf("python3 $LIB/%s $PEER", program),
 		Want:   []string{"^" + end + "$"}, WantServer: []string{"^" + end + "$"},
 	}

@@ -81,12 +81,24 @@ class Memory:
         _libc.munmap(self.addr, self.length)
 
 
+def reach(peer, seconds=120):
+    """reach connects to the other side, which may still be on its way: python takes
+    its time, so both sides are started at once."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection((peer, PORT))
+        except ConnectionRefusedError:
+            check(time.monotonic() < end, "the other side does not come")
+            time.sleep(0.05)
+
+
 class End:
     """End is one side; with a peer the one that connects to it."""
 
     def __init__(self, peer=None, gid=None, retry=7, rnr_retry=7, access=ALL, recv=16, sges=2):
         if peer:
-            self.sock = socket.create_connection((peer, PORT))
+            self.sock = reach(peer)
         else:
             with socket.create_server(("", PORT)) as s:
                 self.sock, _ = s.accept()
