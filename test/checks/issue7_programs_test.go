@@ -57,7 +57,7 @@ func tools(n int) (list []tool) {
 	pingpong := func(name, args string, size, n int) {
 		run := fmt.Sprintf("ibv_%s -n %d %s", strings.Fields(name)[0], n, args)
 		if size == 0 { // its own
-			size = map[byte]int{'r': 4096, 'u': 2048}[name[0]]
+			size = map[byte]int{'r': 4096, 'u': 1024}[name[0]]
 		} else {
 			run += fmt.Sprintf(" -s %d", size)
 		}
