@@ -38,12 +38,12 @@ func TestTrafficBetween(t *testing.T) {
 			t.Run(c.name+" by "+w.String(), func(t *testing.T) {
 				d := startDuo(t, duoOptions{way: w, impair: c.impair, guest: 256})
 				rnd := rand.New(rand.NewPCG(uint64(w), 4))
-				ops := 1000
+				ops := 400
 				if c.impair != nil {
-					ops = 120
+					ops = 80
 				}
 				if *full {
-					ops *= 20
+					ops *= 50
 				}
 				d.random(t, rnd, 4, ops)
 				d.balanced(t, c.impair == nil)

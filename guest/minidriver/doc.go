@@ -30,6 +30,8 @@
 //   - Abandon gives memory back without a word to the device, as after a reset.
 //     ICE.Rebuild and a new ProbeRDMA follow one as in the kernel, between
 //     PrepareForReset, the reset, and ResetDone.
+//   - Two functions, of one process or two, are two machines: ConnectPair takes QPs
+//     of both to RTS as each other's peers.
 //   - With Function.Pace driver and device go in lockstep: for devices that do
 //     nothing by themselves, whose schedule a seed decides.
 package minidriver

@@ -283,7 +283,7 @@ func TestHostileFrames(t *testing.T) {
 			tr, err := newTrafficBetween(d.a.r, d.b.r, rnd, 4)
 			must(t, err)
 			g := &forger{rand.New(rand.NewPCG(19, 9)), s.mac, tr.targets()}
-			rounds, least := 10, int64(10_000)
+			rounds, least := 6, int64(8_000)
 			if *full {
 				rounds, least = 300, 1_000_000
 			}
@@ -330,7 +330,7 @@ func TestHostilePeer(t *testing.T) {
 			s, spec := newStation(t)
 			d := startDuo(t, duoOptions{way: w, guest: 256, raw: spec})
 			rnd := rand.New(rand.NewPCG(20, uint64(w)))
-			lives, frames := 6, int64(3000)
+			lives, frames := 3, int64(3000)
 			if *full {
 				lives, frames = 100, 30_000
 			}

@@ -117,6 +117,9 @@ func (d *duo) ctl(m *machine, what, arg string) { d.control[d.card(m)](what, arg
 // end as they must, and both can go on: with the next connection.
 func TestPeerEndsUnderLoad(t *testing.T) {
 	for _, w := range []way{near, wired2, uplink} {
+		if w == wired2 && !*full {
+			continue
+		}
 		t.Run(w.String(), func(t *testing.T) {
 			d := startDuo(t, duoOptions{way: w, guest: 96})
 			rnd := rand.New(rand.NewPCG(18, uint64(w)))
@@ -128,8 +131,8 @@ func TestPeerEndsUnderLoad(t *testing.T) {
 			for round := range rounds {
 				for n, e := range endings() {
 					for _, asks := range []bool{false, true} {
-						if !*full && asks != ((n+round+int(w))%2 == 0) {
-							continue // the other one comes next round
+						if !*full && (asks != ((n/2+int(w))%2 == 0) || n%2 != round%2) {
+							continue
 						}
 						e.run(t, d, rnd, asks)
 						if t.Failed() {

@@ -35,8 +35,28 @@ func staysPoison(t *testing.T, a, b *side) {
 // peer, the end of a window's binding.
 func TestPoisonOnInvalidation(t *testing.T) {
 	m, _ := startIn(t, newGuestOf(t, 256), Linux61(), Options{})
-	r, rnd := m.r, rand.New(rand.NewPCG(14, 1))
+	poisonOnInvalidation(t, m.r, m.r)
+	must(t, m.takeDown())
+}
+
+// The same with writes from another machine.
+func TestPoisonOnInvalidationBetween(t *testing.T) {
+	for _, w := range ways()[1:] {
+		t.Run(w.String(), func(t *testing.T) {
+			d := startDuo(t, duoOptions{way: w, kernel: Linux61(), guest: 256})
+			poisonOnInvalidation(t, d.a.r, d.b.r)
+			must(t, d.a.takeDown())
+			must(t, d.b.takeDown())
+		})
+	}
+}
+
+func poisonOnInvalidation(t *testing.T, r, peer *IRDMA) {
+	rnd := rand.New(rand.NewPCG(14, 1))
 	times := 4
+	if r != peer {
+		times = 2
+	}
 	if *long {
 		times = 40
 	}
@@ -83,20 +103,20 @@ func TestPoisonOnInvalidation(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for range times {
-				a, b := newPair(t, r, rnd, pairOptions{size: bulkSize, attr: func(a *QPAttr) { a.Retries = 1 }})
-				x, y := newPair(t, r, rnd, pairOptions{})
+				a, b := newPair(t, r, rnd, pairOptions{size: bulkSize, peer: peer, attr: func(a *QPAttr) { a.Retries = 1 }})
+				x, y := newPair(t, r, rnd, pairOptions{peer: peer})
 				stag, end, free := c.stag(t, b)
 				load(t, a, b, stag)
 				a.begun(t)
 				end(x, y)
 				staysPoison(t, a, b)
-				must(t, m.f.Guest.Check())
+				must(t, r.F.Guest.Check())
+				must(t, peer.F.Guest.Check())
 				free()
 				endSides(t, a, b, x, y)
 			}
 		})
 	}
-	must(t, m.takeDown())
 }
 
 // boundWindow binds one to all of b's memory. Whoever ends it may have ended it for
