@@ -53,8 +53,8 @@ With --guests 2 what needs somebody to talk to talks to the second guest, else t
 another program in the same. Cases that need what is not there are skipped.
 
 stdout is KTAP (and so TAP), a line as soon as it is known: a group is a test, its cases
-are the tests nested in it. A case fails when its program does, when the program takes
-too long or prints something else than it should, and when the guest's kernel warns. Before the
+are the tests nested in it. A case fails when its program does, when that takes too long
+or prints something else than it should, and when the guest's kernel warns. Before the
 result of a case that failed come its output and the kernel's log, as lines with #;
 before that of any case what the cards found while it ran. With --check strict there is
 one test more, "findings", that fails if a driver made errors.
