@@ -284,11 +284,13 @@ func rxeWrongICRC(t *testing.T, e *env) {
 			t.Errorf("%s %d: status %d: %s", x.device.name, i, x.status, x.output)
 		}
 	}
-	lost := o[0].counted[cardDevice.sent] + o[1].counted[rxeDevice.sent] - o[0].counted[cardDevice.received] - o[1].counted[rxeDevice.received]
+	// The card counts a packet as one of UDP before it looks at the ICRC.
+	card, rxe := o[0].counted, o[1].counted
+	lost := card[cardDevice.sent] - rxe[rxeDevice.received] + rxe[rxeDevice.sent] - card[cardDevice.received] + card["ip4InDiscards"]
 	if lost != wrong {
-		t.Errorf("%d packets made wrong; sent and not received: %d", wrong, lost)
+		t.Errorf("%d packets made wrong; sent and not received, or not taken: %d", wrong, lost)
 	}
-	if len(packets(o)) == 0 || len(o[0].counted.trouble(cardDevice.errors))+len(o[1].counted.trouble(rxeDevice.errors)) == 0 {
+	if len(packets(o)) == 0 || len(card.trouble(cardDevice.errors)) == 0 || len(rxe.trouble(rxeDevice.errors)) == 0 {
 		t.Errorf("%d packets had a wrong ICRC, and all that is found wrong is %q", wrong, bad)
 	}
 	e.part(t, "rxe-icrc", "judged as bad, rightly", fmt.Sprintf("%d of %d packets made wrong: %q", wrong, seen, bad), 0)
