@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -295,4 +296,12 @@ func rxeWrongICRC(t *testing.T, e *env) {
 	}
 	e.part(t, "rxe-icrc", "judged as bad, rightly", fmt.Sprintf("%d of %d packets made wrong: %q", wrong, seen, bad), 0)
 	p.end()
+	said, err := p.capture.read("-Y", `frame.comment contains "dropped: bad ICRC"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(said, "\n"); n != card["ip4InDiscards"] {
+		t.Errorf("%d packets are said in the capture to have a bad ICRC, the card discarded %d", n, card["ip4InDiscards"])
+	}
+	p.capture.done()
 }
