@@ -86,6 +86,11 @@ func pyverbsOn(kernel string) func(*testing.T, *env) {
 		})
 		begin := time.Now()
 		list := e.verdicts(t, kernel, "", "")
+		for again := 1; e.raced(t) && again < 3; again++ {
+			t.Log("two tests' processes left a multicast group at once, and irdma mixed their commands up: all tests run again")
+			e = e.in(t, fmt.Sprintf("again%d", again))
+			list = e.verdicts(t, kernel, "", "")
+		}
 		for _, bad := range unexplained(list, exceptions) {
 			t.Error(bad)
 		}
@@ -94,6 +99,17 @@ func pyverbsOn(kernel string) func(*testing.T, *env) {
 		n := outcomes(list)
 		e.part(t, kernel, "suite.py", fmt.Sprintf("%d pass; of %d skipped and %d failed the reasons are in pyverbs.json", n["pass"], n["skip"], n["fail"]), time.Since(begin))
 	}
+}
+
+// raced tells that a queue pair cannot be destroyed any more for a race that
+// allowed-findings.json tells of, which has other findings follow.
+func (e *env) raced(t *testing.T) bool {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(e.outDir, "findings.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`MODIFY_MCAST_GRP: multicast group \d+ does not exist`).Match(b)
 }
 
 // unexplained tells of tests that did not pass without a reason, and of reasons
