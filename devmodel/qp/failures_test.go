@@ -124,6 +124,31 @@ var failures = map[string]struct {
 	}, codeX: 0x0700},
 }
 
+// A message that ends an STag waits for the responses of a read before it, as
+// peers may send it, and one of those cannot be read: that is what both learn.
+func TestUnreadableResponseBeforeInvalidation(t *testing.T) {
+	b, x, y, c := cabled(t)
+	b.regions[0x777] = region{data, dataSize, pd, all}
+	c.held = true
+	y.receive(sge{data, 100})
+	x.post(wr{op: opRead, sges: []sge{{data + 0x80000, 0x40000}}, raddr: data, key: 0x777})
+	x.ring()
+	b.drain()
+	p := wire.Packet{Opcode: wire.SendOnlyInv, AckReq: true, PKey: 0xFFFF, DestQP: 5, PSN: (0xFFFFF2 + 0x100) & 0xFFFFFF, Inv: 0x999}
+	c.kept = append(c.kept, p.Encode(make([]byte, 128), &c.path, 0))
+	n := 0
+	b.onResolve = func(stag uint32) {
+		if n++; stag == 0x777 && n > 3 {
+			delete(b.regions, 0x777)
+		}
+	}
+	c.release()
+	b.drain()
+	if len(b.aes) != 2 || b.aes[0].ID != 5 || b.aes[0].Code != 0x0102 || b.aes[1].ID != 2 || b.aes[1].Code != 0x020D {
+		t.Errorf("%+v", b.aes)
+	}
+}
+
 // Errors of the transport as the driver sees them: an event, no completion,
 // and a flush that reports the oldest WQE. The wire sees one NAK, and then
 // nothing more, whatever comes.

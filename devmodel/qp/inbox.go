@@ -36,10 +36,6 @@ type inbox struct {
 	frames  int
 	waiters []*QP
 	waking  []*QP // the other of two buffers
-
-	// A note of a response that cannot be read waits: no answer overtakes it.
-	// Of the QP's own step.
-	noted bool
 }
 
 // parcel is a run in an inbox.
@@ -75,7 +71,6 @@ func (b *inbox) note(r *roce.Run) {
 	b.mu.Lock()
 	if !b.closed && b.runs < 2*inboxRuns {
 		b.push(r)
-		b.noted = b.noted || r.Response
 	}
 	b.mu.Unlock()
 }
@@ -151,9 +146,6 @@ func (b *inbox) takeRun(r *roce.Run, limit uint32, s *engine.Shard) bool {
 		return false
 	}
 	*r = p.run
-	if r.Op == roce.SourceFault && r.Response {
-		b.noted = false
-	}
 	b.head = (b.head + 1) & (len(b.buf) - 1)
 	b.runs--
 	b.count.Add(-1)

@@ -194,6 +194,7 @@ type QP struct {
 	work      *scratch
 	toSend    uint32 // bytes that the step may still put on the wire
 	unsent    bool   // it had more
+	unread    unread // of a response that it sent
 	crowded   bool   // it had more, but it is for later
 	// Since when the way is crowded; 0: it was not.
 	crowdedSince time.Duration

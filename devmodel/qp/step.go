@@ -59,6 +59,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.sq.forget()
 	q.rq.forget()
 	q.toSend, q.unsent, q.crowded = stepBytes, false, false
+	q.tell()
 	left := uint32(stepBytes)
 	for range s.Part(stepRuns) {
 		if q.ep.Holding() || !q.handleNext(&left, s) {
@@ -75,7 +76,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	}
 	q.task.SetDeadline(q.deadline())
 	q.count()
-	return again || q.unsent || !q.ep.Holding() && !q.inbox.empty()
+	return again || q.unsent || q.unread.due || !q.ep.Holding() && !q.inbox.empty()
 }
 
 // deadline is when the QP wants to take a step at the latest; 0: never.

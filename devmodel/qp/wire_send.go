@@ -61,8 +61,8 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 	if r.Op == roce.SourceFault {
 		return true // no packet of a wire; the sender finds out by itself
 	}
-	if q.inbox.noted && r.IsResponse() {
-		return false // the note comes first
+	if q.unread.due && r.IsResponse() {
+		return false // no answer overtakes that
 	}
 	if q.toSend < r.Bytes || q.toSend == 0 {
 		q.unsent = true
@@ -88,12 +88,39 @@ func (q *QP) sendFrames(a *address, r *roce.Run) bool {
 		at := wire.HeaderLen(&a.path, p.Opcode)
 		if f := q.read(b.bytes[at:at+int(n)], &r.SGL, r.Off+k*r.Size); f.failed {
 			q.notSent(a, r, k)
-			q.inbox.note(&roce.Run{Op: roce.SourceFault, Response: r.Op == roce.ReadResponse, PSN: p.PSN, N: 1, Code: f.code})
+			q.sourceFault(r.Op == roce.ReadResponse, p.PSN, f.code)
 			return true
 		}
 		q.transmitPacket(p.Encode(b.bytes, &a.path, int(n)), &p, r, k)
 	}
 	return true
+}
+
+// unread is the news for the QP's own responder that a response could not be
+// read. It does not wait in the inbox: what waits there may be kept from being
+// handled until the responses are sent.
+type unread struct {
+	due  bool
+	psn  uint32
+	code roce.Code
+}
+
+// sourceFault has the Endpoint hear in the next step of payload that could not be
+// read; its host may not call it in this one.
+func (q *QP) sourceFault(response bool, psn uint32, code roce.Code) {
+	if response {
+		q.unread = unread{true, psn, code}
+		return
+	}
+	q.inbox.note(&roce.Run{Op: roce.SourceFault, PSN: psn, N: 1, Code: code})
+}
+
+// tell gives the Endpoint the news of a response.
+func (q *QP) tell() {
+	u := q.unread
+	if q.unread.due = false; u.due && q.state.receives() {
+		q.ep.Handle(&roce.Run{Op: roce.SourceFault, Response: true, PSN: u.psn, N: 1, Code: u.code})
+	}
 }
 
 // frameCost is what a packet without payload counts of the bytes that a step
