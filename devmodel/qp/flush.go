@@ -109,6 +109,9 @@ func (q *QP) flushSQ(w *walk, budget *uint32, codes *Codes) error {
 		}
 		q.ep.Drop()
 	}
+	if !w.begun && q.ud != nil {
+		w.oldest, q.ud.failed = q.ud.failed, oldest{}
+	}
 	err := q.table.drop(&q.sq, w, budget, func(h uint64) {
 		if op := uint8(bits(h, 37, 32)); !w.oldest.found && op != opNOP {
 			w.oldest = oldest{true, q.sq.next, op}

@@ -29,8 +29,11 @@ type datagrams struct {
 	begun bool   // it was in RTS: psn counts
 	send  roce.WQE
 	recv  roce.Recv
-	grh   [grhSize]byte
-	last  [6]byte // where a frame went last
+	// The send WQE that stopped the QP: it is not in the ring any more and not
+	// completed, so a flush reports it.
+	failed oldest
+	grh    [grhSize]byte
+	last   [6]byte // where a frame went last
 }
 
 // keys are what packets for a UD QP have to match. Any goroutine reads them.
@@ -107,6 +110,7 @@ func (q *QP) sendDatagrams(n int) (more bool) {
 			code = roce.Catastrophic
 		}
 		if code != 0 {
+			q.ud.failed = oldest{true, w.Index, w.Op}
 			q.Fail(code, roce.SourceSQ, w.Index)
 			return false
 		}

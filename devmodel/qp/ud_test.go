@@ -321,7 +321,7 @@ func TestDatagramErrors(t *testing.T) {
 		"local inv":       {wr{op: 0x0A}, 0x020A, qp.SendNotExecuted{QP: 2, Program: true, Opcode: 0x0A, Name: "INV_STAG", Index: 1}},
 		"no operation":    {wr{op: 0x3C}.to(ownAH, 5, qkey), 0x020A, qp.SendNotExecuted{QP: 2, Program: true, Opcode: 0x3C, Index: 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		stops := func(t *testing.T, behind bool) {
 			b, _, s := datagrams(t, nil, 2, 5)
 			x, y := s[0], s[1]
 			y.receive(sge{data, 64})
@@ -329,7 +329,9 @@ func TestDatagramErrors(t *testing.T) {
 			x.post(wr{op: opSend, flags: signalled}.to(ownAH, 5, qkey))
 			c.w.flags |= signalled
 			at := x.post(c.w)
-			x.post(wr{op: opSend, flags: signalled}.to(ownAH, 5, qkey))
+			if behind {
+				x.post(wr{op: opSend, flags: signalled}.to(ownAH, 5, qkey))
+			}
 			x.ring()
 			b.drain()
 			b.wantCQ(2, x.sent(0, 3))
@@ -349,7 +351,13 @@ func TestDatagramErrors(t *testing.T) {
 			if sq, _, err := flush(b.table, qp.FlushArgs{ID: 2, SQ: true}); !sq || err != nil {
 				t.Errorf("flushed %v %v", sq, err)
 			}
-		})
+			b.wantCQ(2, event.Entry{Context: compCtx + 2, QP: 2, WQE: uint16(at), Op: uint8(c.w.op), Major: 1, Minor: 1, SQ: true, Error: true})
+			if sq, _, err := flush(b.table, qp.FlushArgs{ID: 2, SQ: true}); sq || err != nil {
+				t.Errorf("flushed again: %v %v", sq, err)
+			}
+		}
+		t.Run(name, func(t *testing.T) { stops(t, true) })
+		t.Run(name+", nothing behind", func(t *testing.T) { stops(t, false) })
 	}
 }
 
