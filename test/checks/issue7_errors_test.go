@@ -94,8 +94,7 @@ func (e *env) provoke(t *testing.T, kernel, where string, args ...string) {
 		t.Log(r)
 	}
 	r.want(t, 0)
-	e.quietRun(t, allowedLine{`irdma\d+: \[Flush QP Cmd Error\]\[op_code=\d+\] status=-114 `,
-		"a queue whose first work is bad stops while the program's change to RTS returns: that finds ERR and flushes, too (verbs.c:irdma_modify_qp_roce), and ctrl.c:irdma_sc_qp_flush_wqes answers the second with -EALREADY"})
+	e.quietRun(t)
 	e.part(t, where, strings.Join(args, " "), fmt.Sprintf("%d cases", len(got)), time.Since(begin))
 }
 

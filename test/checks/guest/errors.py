@@ -139,7 +139,8 @@ class Side:
         wrongs.get(self.case, self.post)()
 
     def spoil(self):
-        """spoil changes the operation of the second WQE in the send queue."""
+        """spoil changes the operation of the second WQE in the send queue, and takes
+        its valid bit away. It returns what gives that back."""
         # A fragment is valid by its last bit, in a new ring (uk.c:irdma_set_fragment).
         mark = struct.pack("<QII", self.mem.addr + 0x123, self.mr.lkey, 1 << 31 | 0x457)
         found = []
@@ -160,8 +161,14 @@ class Side:
                         found.append(start + at)
                     at = text.find(mark, at + 1)
         check(len(found) == 1, "the WQE is at", found)
-        op = ctypes.c_uint8.from_address(found[0] + 28)
-        op.value = op.value & 0xC0 | (0 if self.udp else 0x3B)  # IRDMAQP_OP_RDMA_WRITE, or none
+        header = ctypes.c_uint64.from_address(found[0] + 24)
+        code = 0 if self.udp else 0x3B  # IRDMAQP_OP_RDMA_WRITE, or none
+        spoilt = header.value & ~(0x3F << 32) | code << 32
+        header.value = spoilt & ~(1 << 63)
+
+        def give():
+            header.value = spoilt
+        return give
 
     def take(self):
         n, wcs = self.cq.poll(16)
@@ -208,18 +215,23 @@ def requester(side, case):
     side.receive()
     side.line.swap("ready")
     if case in SPOILT:
+        # Nothing in the queue is looked at before RTS.
         side.qp.to_rtr(side.attr)
+        side.post()
+        side.wrong()
+        give = side.spoil()
+        side.qp.to_rts(side.attr)
+        side.wait(1, 0)
+        give()
+        side.post()
     else:
         side.qp.to_rts(side.attr)
-    side.post()
-    if case not in ("retry-exceeded", "flush", "reflush", *SPOILT):
-        side.wait(1, 0)
-    side.wrong()
-    side.post()
-    if case in SPOILT:
-        side.spoil()
-        side.qp.to_rts(side.attr)
-    elif case in ("flush", "reflush"):
+        side.post()
+        if case not in ("retry-exceeded", "flush", "reflush"):
+            side.wait(1, 0)
+        side.wrong()
+        side.post()
+    if case in ("flush", "reflush"):
         side.to_error()
         if case == "reflush":
             for _ in range(2):
