@@ -135,6 +135,9 @@ func (q *QP) flushSQ(w *walk, budget *uint32, codes *Codes) error {
 func (q *QP) flushRQ(w *walk, budget *uint32, codes *Codes) error {
 	if !w.begun {
 		w.oldest = oldest{found: q.receiving, index: q.receive}
+		if q.receiving && q.ep != nil {
+			q.ep.DropReceive()
+		}
 		q.receiving = false
 	}
 	err := q.table.drop(&q.rq, w, budget, func(uint64) {

@@ -246,7 +246,8 @@ func TestLocalWorkRefused(t *testing.T) {
 }
 
 // A flush in SQD, as drivers have it, tells of the receive that a message is
-// coming to. The message's own end does not tell once more.
+// coming to. The message's own end does not tell once more, and what still comes
+// of it is not written.
 func TestFlushInSQDOfMessageInProgress(t *testing.T) {
 	b, x, y := connected(t)
 	y.receive(sge{data + 0x20000, 0x50000})
@@ -260,10 +261,20 @@ func TestFlushInSQDOfMessageInProgress(t *testing.T) {
 	if _, rq, err := flush(b.table, qp.FlushArgs{ID: 5, RQ: true}); !rq || err != nil {
 		t.Fatalf("flush: %t, %v", rq, err)
 	}
+	mine := b.fill(data+0x5F000, 0x1000, 9)
 	b.drain()
 	if c := b.cqes[6]; len(c) != 1 || !c[0].Error {
 		t.Errorf("completions %+v", c)
 	}
+	b.same(mine, data+0x5F000)
+	delete(b.cqes, 2)
+
+	y.receive(sge{data + 0x60000, 100})
+	w := x.post(wr{op: opSend, flags: signalled, sges: []sge{{data, 100}}})
+	x.ring()
+	b.drain()
+	b.wantCQ(2, x.sent(w, opSend))
+	b.same(b.read(data, 100), data+0x60000)
 }
 
 // A QP invalidates what others of its protection domain are busy with, on

@@ -107,6 +107,10 @@ func (e *Endpoint) Drop() {
 	r.una, r.next = r.high, r.high
 }
 
+// DropReceive forgets the receive WQE that a message is coming to, as a flush
+// does: what still comes of the message is acknowledged and not placed.
+func (e *Endpoint) DropReceive() { e.rsp.discard = e.rsp.msg == sendMessage }
+
 // PSNs are the next one to be sent new and the next one expected.
 func (e *Endpoint) PSNs() (send, expected uint32) { return e.req.next, e.rsp.epsn }
 

@@ -72,6 +72,8 @@ type responder struct {
 	len  uint32
 	dst  SGL
 
+	discard bool // the receive WQE is flushed: nothing more is placed
+
 	holding bool // the end of a message waits for the host to end an STag
 	held    Run  // that message's last run
 	asked   bool // the host has begun
@@ -276,7 +278,10 @@ func (r *responder) place(dst *SGL, off uint32, run *Run, source Source, index u
 	if run.N == 0 {
 		return true
 	}
-	placed, f := move(r.host, dst, off, run)
+	placed, f := run.N, Fault{}
+	if !r.discard {
+		placed, f = move(r.host, dst, off, run)
+	}
 	if placed == run.N {
 		r.done(placed, run.Bytes)
 		return true
@@ -307,7 +312,7 @@ func (r *responder) finish(run *Run, receives bool) {
 			r.fail(synOperation, Catastrophic, SourceRQ, r.recv.Index)
 		}
 	}
-	r.msg = noMessage
+	r.msg, r.discard = noMessage, false
 }
 
 func (r *responder) write(run *Run) {
