@@ -23,7 +23,7 @@ func init() {
 	}
 	table = append(table,
 		check{7, "rxe-control", false, "two QEMU guests with virtio-net and rdma_rxe, no card; " + list, rxeControl},
-		check{7, "rxe-icrc", false, "ibv_rc_pingpong with rxe; every 20th ICRC is made wrong on the way", rxeWrongICRC},
+		check{7, "rxe-icrc", false, "ibv_rc_pingpong with rxe; of 600 packets every 20th ICRC is made wrong on the way", rxeWrongICRC},
 	)
 }
 
@@ -263,7 +263,9 @@ func rxeWrongICRC(t *testing.T, e *env) {
 		if !rightICRC(ip, udp) {
 			t.Errorf("a packet with a wrong ICRC: %x", f)
 		}
-		if seen++; seen%20 == 0 {
+		// Not to the end: who has all that it waits for leaves, and a last
+		// acknowledgement that does not come is not repeated.
+		if seen++; seen%20 == 0 && seen <= 600 {
 			wrong++
 			f[tail] ^= 1
 			if rightICRC(ip, udp) {
