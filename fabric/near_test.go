@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
 )
 
 // A station is near as long as nothing is to be seen or to happen on the way.
@@ -80,7 +82,8 @@ func TestCrowded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	sw := NewSwitch(Options{})
+	clock := &engine.ManualClock{}
+	sw := NewSwitch(Options{Clock: clock})
 	defer sw.Close()
 	spec, err := ParseUplink("dgram:" + local + "," + remote)
 	if err != nil {
@@ -101,6 +104,8 @@ func TestCrowded(t *testing.T) {
 		}
 		card.Send(frame(mac(9), mac(0), 1500, 0))
 	}
+	clock.Advance(crowdPatience)
+	check(t, "a peer that takes nothing", card.Crowded(dst), false)
 	buf := make([]byte, 2000)
 	for got := 0; got < sent; got++ { // all of it
 		if _, err := peer.Read(buf); err != nil {

@@ -6,6 +6,9 @@ import (
 	"cmp"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/engine"
 )
 
 // outboxLimit bounds the bytes that wait for a peer; as much again may be on
@@ -21,14 +24,19 @@ const outboxKept = 1 << 20
 // for senders that can wait.
 const crowdedAt = 256 << 10
 
+// crowdPatience is how long nobody waits for a peer that takes nothing at all:
+// what is sent to it is lost.
+const crowdPatience = time.Second
+
 // wire is the way to a peer. One call of either send method runs at a time.
 type wire interface {
 	// trySend sends some of the records without waiting and returns how many
 	// bytes are dealt with. An error of a wire that cannot go on closes it.
 	trySend(records []byte) int
-	// send sends all records, waiting for the peer. It returns when that is
-	// done, or cannot be done any more.
-	send(records []byte)
+	// send sends all records, waiting for the peer, and tells how many bytes are
+	// dealt with as it goes. It returns when that is done, or cannot be done any
+	// more.
+	send(records []byte, took func(n int))
 	Close() error
 }
 
@@ -40,15 +48,18 @@ type outbox struct {
 	mu            sync.Mutex
 	changed       sync.Cond
 	wire          wire // nil: no peer
-	limit         int  // of pending, in bytes; 0: outboxLimit
+	clock         engine.Clock
+	limit         int // of pending, in bytes; 0: outboxLimit
 	pending, work []byte
 	frames        uint64 // in pending, the last of which may be a rest
 	busy          bool   // run is at work
+	taken         int    // bytes of work that are
 	closed        bool
 	dropped       uint64
 	noPeer        uint64
 
 	waiting atomic.Int64 // bytes in pending and work
+	moved   atomic.Int64 // when the peer last took any, or had taken all before
 }
 
 // put takes a frame. It does not block.
@@ -66,6 +77,7 @@ func (o *outbox) put(frame []byte) {
 	idle := len(o.pending) == 0 && !o.busy
 	o.pending = appendRecord(o.pending, frame)
 	if idle {
+		o.moved.Store(int64(o.clock.Now()))
 		n := o.wire.trySend(o.pending)
 		o.pending = o.pending[:copy(o.pending, o.pending[n:])]
 	}
@@ -80,13 +92,25 @@ func (o *outbox) put(frame []byte) {
 func (o *outbox) account() {
 	n := len(o.pending)
 	if o.busy {
-		n += len(o.work)
+		n += len(o.work) - o.taken
 	}
 	o.waiting.Store(int64(n))
 }
 
-// crowded tells, from any goroutine, whether much waits already.
-func (o *outbox) crowded() bool { return o.waiting.Load() > crowdedAt }
+// took notes that n bytes of work wait no more.
+func (o *outbox) took(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taken += n
+	o.moved.Store(int64(o.clock.Now()))
+	o.account()
+}
+
+// crowded tells, from any goroutine, whether much waits already for a peer that
+// takes it.
+func (o *outbox) crowded() bool {
+	return o.waiting.Load() > crowdedAt && o.clock.Now()-time.Duration(o.moved.Load()) < crowdPatience
+}
 
 // connect changes the peer. Records that wait for the one before are lost.
 func (o *outbox) connect(w wire) {
@@ -111,9 +135,9 @@ func (o *outbox) run() {
 		}
 		o.pending, o.work, o.frames = o.work[:0], o.pending, 0
 		w := o.wire
-		o.busy = true
+		o.busy, o.taken = true, 0
 		o.mu.Unlock()
-		w.send(o.work)
+		w.send(o.work, o.took)
 		o.mu.Lock()
 		o.busy = false
 		if cap(o.work) > outboxKept {

@@ -69,7 +69,7 @@ func (s *Switch) OpenUplink(name string, spec UplinkSpec) (*Uplink, error) {
 		name = spec.String()
 	}
 	u := &Uplink{name: name, spec: spec, emit: s.emit, clock: s.clock, pause: pause, failed: func() uint64 { return 0 }}
-	u.out.changed.L = &u.out.mu
+	u.out.changed.L, u.out.clock = &u.out.mu, s.clock
 	ctx, cancel := context.WithCancel(context.Background())
 	u.cancel = cancel
 	run, err := u.prepare(ctx)

@@ -102,7 +102,7 @@ func (w *packetWire) trySend(records []byte) int {
 // (net/unix/af_unix.c:unix_dgram_sendmsg).
 const writablePoll = 5 * time.Millisecond
 
-func (w *packetWire) send(records []byte) {
+func (w *packetWire) send(records []byte, took func(n int)) {
 	for len(records) > 0 {
 		w.frame, records = record(records)
 		for {
@@ -126,6 +126,7 @@ func (w *packetWire) send(records []byte) {
 			}
 			break
 		}
+		took(lengthLen + len(w.frame))
 	}
 }
 

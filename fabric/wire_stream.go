@@ -51,9 +51,18 @@ func (w *streamWire) trySend(records []byte) int {
 	return len(records)
 }
 
-func (w *streamWire) send(records []byte) {
-	if _, err := w.conn.Write(records); err != nil {
-		w.conn.Close()
+// streamPiece is how much is written at a time, that it be seen to go.
+const streamPiece = 64 << 10
+
+func (w *streamWire) send(records []byte, took func(n int)) {
+	for len(records) > 0 {
+		n, err := w.conn.Write(records[:min(len(records), streamPiece)])
+		if err != nil {
+			w.conn.Close()
+			return
+		}
+		took(n)
+		records = records[n:]
 	}
 }
 

@@ -57,15 +57,29 @@ func TestCrowdedWire(t *testing.T) {
 	}
 }
 
-// A peer that takes nothing for ever is one that is gone.
-func TestCrowdedForEver(t *testing.T) {
+// Who waits does not use up its retries, and finds out that the peer is gone when
+// there is no crowd any more.
+func TestCrowdedLong(t *testing.T) {
 	c := &crowdedCable{cableOf: &cableOf{t: t, far: [6]byte{0x52, 0x54, 0, 9, 9, 9}, fate: func(*wire.Packet) int { return 0 }}, crowded: true}
 	b := newBench(t, func(q *qp.Config) { q.Wire = c })
 	b.cable, c.b = c.cableOf, b
 	_, x, _ := b.connect()
+	c.crowded = false
 	x.post(wr{op: opWrite, sges: []sge{{data, 10}}, raddr: data + 0x40000, key: rkey})
 	x.ring()
-	for range 4000 {
+	b.drain()
+	c.crowded = true
+	x.post(wr{op: opWrite, sges: []sge{{data, 10}}, raddr: data + 0x40000, key: rkey})
+	x.ring()
+	for range 10_000 {
+		b.drain()
+		b.clock.Advance(time.Millisecond)
+	}
+	if len(b.aes) != 0 || len(c.sent) != 1 {
+		t.Fatalf("in the crowd: sent %v, events %v", c.sent, b.aes)
+	}
+	c.crowded = false
+	for range 5000 {
 		b.drain()
 		b.clock.Advance(time.Millisecond)
 	}

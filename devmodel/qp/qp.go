@@ -196,8 +196,6 @@ type QP struct {
 	unsent    bool   // it had more
 	unread    unread // of a response that it sent
 	crowded   bool   // it had more, but it is for later
-	// Since when the way is crowded; 0: it was not.
-	crowdedSince time.Duration
 
 	notified time.Duration // when a notification of congestion was sent; 0: never
 

@@ -74,6 +74,9 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	if q.dead.Load() {
 		return true // ended meanwhile: rest
 	}
+	if q.crowded {
+		q.ep.Delay()
+	}
 	q.task.SetDeadline(q.deadline())
 	q.count()
 	return again || q.unsent || q.unread.due || !q.ep.Holding() && !q.inbox.empty()

@@ -20,7 +20,7 @@ type Wire interface {
 // Pacer is a Wire that can say when to wait.
 type Pacer interface {
 	// Crowded tells that frames to dst would wait behind many others, and be lost
-	// if more came.
+	// if more came. It is not for ever: nobody waits for who takes nothing.
 	Crowded(dst [6]byte) bool
 }
 
@@ -28,21 +28,10 @@ type Pacer interface {
 // crowd.
 const crowdRest = time.Millisecond
 
-// crowdPatience is how long it waits altogether: a peer that takes nothing at all
-// is one to whom packets are lost.
-const crowdPatience = time.Second
-
 // mustWait tells whether frames to dst are for later, as there is a crowd. The
 // caller holds mu.
 func (q *QP) mustWait(dst [6]byte) bool {
-	if q.table.pacer == nil || !q.table.pacer.Crowded(dst) {
-		q.crowdedSince = 0
-		return false
-	}
-	if q.crowdedSince == 0 {
-		q.crowdedSince = max(q.Now(), 1)
-	}
-	q.crowded = q.Now()-q.crowdedSince < crowdPatience
+	q.crowded = q.table.pacer != nil && q.table.pacer.Crowded(dst)
 	return q.crowded
 }
 

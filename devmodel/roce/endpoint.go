@@ -83,6 +83,14 @@ func (e *Endpoint) Progress() (again bool) {
 	return answers || requests
 }
 
+// Delay begins the time for acknowledgements anew: what is to bring them about
+// waits on the way.
+func (e *Endpoint) Delay() {
+	if r := &e.req; r.live && !r.resting && r.deadline != 0 {
+		r.deadline = r.host.Now() + r.cfg.Timeout
+	}
+}
+
 // Deadline is when Progress must be called again at the latest; 0: never.
 func (e *Endpoint) Deadline() time.Duration {
 	if !e.req.live {
