@@ -277,7 +277,7 @@ func (n pairOnNetwork) ipv6() {
 func (n pairOnNetwork) multicast() {
 	const group = "239.77.1.2"
 	before := [2]tally{n.a.statistics(), n.b.statistics()}
-	n.a.quiet(`mckey -m ` + group + ` -C 100000 -b $self > /tmp/member 2>&1 & member=$!`)
+	n.a.quiet(`mckey -m ` + group + ` -C 1000 -b $self > /tmp/member 2>&1 & member=$!`)
 	n.b.quiet(`timeout 150 mckey -m ` + group + ` -b $self > /tmp/member 2>&1 & member=$!`)
 	// A member listens some time after it was started.
 	for i := 0; i < 40 && n.b.do(`grep -q 'State:.[^Z]' /proc/$member/status 2> /dev/null && echo yes`) != ""; i++ {
