@@ -23,8 +23,18 @@ func newPort(l *lan.LAN, wire any) port {
 	return p
 }
 
+// minFrame is the length that shorter frames have on the wire, without FCS. Of
+// RoCE only an empty send over IPv4 is shorter.
+const minFrame = 60
+
 // Send implements qp.Wire.
-func (p port) Send(f []byte) bool { return p.lan.Transmit(f) }
+func (p port) Send(f []byte) bool {
+	if n := len(f); n < minFrame && cap(f) >= minFrame {
+		f = f[:minFrame]
+		clear(f[n:])
+	}
+	return p.lan.Transmit(f)
+}
 
 // Crowded implements qp.Pacer.
 func (p port) Crowded(dst [6]byte) bool { return p.crowded(dst) }
@@ -83,12 +93,13 @@ func (n neighbours) Passed(way any, path *wire.Path, b *qp.Burst) {
 	to, x := way.(Station), toLAN(path, b)
 	n.card.lan.Sent(&x)
 	to.Card().lan.Received(&x)
-	n.near.Passed(to, path.SourceMAC, b.Frames, b.Bytes())
+	padded := qp.Burst{Frames: x.Frames, First: x.First, Middle: x.Middle, Last: x.Last}
+	n.near.Passed(to, path.SourceMAC, b.Frames, padded.Bytes())
 }
 
 func toLAN(path *wire.Path, b *qp.Burst) lan.Burst {
 	x := lan.Burst{Dest: path.DestMAC, Tagged: path.Tagged, TCI: path.TCI, Type: frame.TypeIPv6,
-		Frames: b.Frames, First: b.First, Middle: b.Middle, Last: b.Last}
+		Frames: b.Frames, First: b.First, Middle: b.Middle, Last: max(b.Last, minFrame)} // messages of several packets have none so short
 	if path.IPv4 {
 		x.Type = frame.TypeIPv4
 	}

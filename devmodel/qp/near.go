@@ -20,7 +20,7 @@ type Near interface {
 }
 
 // Burst is the frames of a run: their number, and their lengths in bytes without
-// FCS, padding included. One alone has the length Last.
+// FCS and what Ethernet pads short ones with. One alone has the length Last.
 type Burst struct {
 	Frames              uint64
 	First, Middle, Last int

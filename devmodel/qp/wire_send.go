@@ -12,8 +12,9 @@ import (
 
 // Wire is the card's port.
 type Wire interface {
-	// Send gives a frame without FCS to the port; it is valid during the call.
-	// False: it did not leave, there is no link.
+	// Send gives a frame without FCS to the port; it is valid during the call,
+	// and may be padded in the capacity of its slice. False: it did not leave,
+	// there is no link.
 	Send(frame []byte) (sent bool)
 }
 
