@@ -47,7 +47,9 @@ type segment struct {
 // captureEnd is how long the writer of a capture may take for its end.
 const captureEnd = 2 * time.Second
 
-func newSegment(n Network, cards int, logger hclog.Logger, emit func(any)) (*segment, error) {
+// CheckPorts says whether a segment with so many cards has the ports that the
+// impairments name.
+func (n Network) CheckPorts(cards int) error {
 	var names []string
 	for i := range cards {
 		names = append(names, cardName(i))
@@ -57,8 +59,15 @@ func newSegment(n Network, cards int, logger hclog.Logger, emit func(any)) (*seg
 	}
 	for _, r := range n.Impair {
 		if r.Port != "" && !slices.Contains(names, r.Port) {
-			return nil, fmt.Errorf("impairment: no port %q: there are %s", r.Port, strings.Join(names, ", "))
+			return fmt.Errorf("no port %q: there are %s", r.Port, strings.Join(names, ", "))
 		}
+	}
+	return nil
+}
+
+func newSegment(n Network, cards int, logger hclog.Logger, emit func(any)) (*segment, error) {
+	if err := n.CheckPorts(cards); err != nil {
+		return nil, fmt.Errorf("impairment: %w", err)
 	}
 	g := &segment{engine: engine.New(engine.Config{}), logger: logger, emit: emit}
 	o := fabric.Options{Clock: g.engine.Clock(), Emit: g.event, Impair: n.Impair}

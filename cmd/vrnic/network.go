@@ -42,8 +42,8 @@ who reads sets the pace, and ends the capture by not reading for 3 s`)
 // stdout is the file name that stands for standard output.
 const stdout = "-"
 
-// parse checks the flags.
-func (n *network) parse() (out serve.Network, err error) {
+// parse checks the flags, for a segment with so many cards.
+func (n *network) parse(cards int) (out serve.Network, err error) {
 	for _, s := range n.uplinks {
 		u, err := fabric.ParseUplink(s)
 		if err != nil {
@@ -57,6 +57,9 @@ func (n *network) parse() (out serve.Network, err error) {
 			return out, fmt.Errorf("--impair: %w", err)
 		}
 		out.Impair = append(out.Impair, r)
+	}
+	if err := out.CheckPorts(cards); err != nil {
+		return out, fmt.Errorf("--impair: %w", err)
 	}
 	out.Capture, err = output("--pcap", n.pcap)
 	return out, err

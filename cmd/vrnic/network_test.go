@@ -24,7 +24,7 @@ func TestCaptureToFIFO(t *testing.T) {
 	nobody, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := network{pcap: path}
-	out, err := n.parse()
+	out, err := n.parse(2)
 	if err != nil {
 		t.Fatal(err)
 	}

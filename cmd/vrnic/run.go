@@ -108,7 +108,7 @@ strict the status is 3 if it were 0 and a driver made errors.`,
 				return errors.New("--events -: stdout is CMD's; name a file or a FIFO")
 			}
 			var o serve.Options
-			if o.Network, err = r.network.parse(); err != nil {
+			if o.Network, err = r.network.parse(r.guests); err != nil {
 				return err
 			}
 			if err := r.watching.parse(&o); err != nil {
@@ -176,7 +176,9 @@ func (r *runFlags) run(ctx context.Context, g *global, logger hclog.Logger, c la
 		return statusFailed, err
 	}
 	kernel, err := cache.Kernel(ctx, r.kernel)
-	if err != nil {
+	if errors.Is(err, images.ErrUnknownName) {
+		return statusUsage, fmt.Errorf("--kernel: %w", err)
+	} else if err != nil {
 		return statusFailed, err
 	}
 	initrd, err := cache.Initramfs(ctx, kernel)

@@ -45,7 +45,7 @@ uplink0, uplink1, … in that of --uplink.
 				return err
 			}
 			o.Logger, o.Personality = logger, personality.Personality
-			if o.Network, err = n.parse(); err != nil {
+			if o.Network, err = n.parse(len(o.Sockets)); err != nil {
 				return err
 			}
 			if err := w.parse(&o); err != nil {

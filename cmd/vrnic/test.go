@@ -93,7 +93,7 @@ the machinery failed; 128+n when signal n ended vrnic; 2 for options that make n
 			}
 			c.Logger = logger
 			if t.junit != "" { // not after minutes
-				if _, err := os.Stat(filepath.Dir(t.junit)); err != nil {
+				if err := mayWrite(t.junit); err != nil {
 					return fmt.Errorf("--junit: %w", err)
 				}
 			}
@@ -101,7 +101,7 @@ the machinery failed; 128+n when signal n ended vrnic; 2 for options that make n
 				return errors.New("--pcap - and --events -: stdout is for results; name a file or a FIFO")
 			}
 			var o serve.Options
-			if o.Network, err = t.network.parse(); err != nil {
+			if o.Network, err = t.network.parse(t.guests); err != nil {
 				return err
 			}
 			if err := t.watching.parse(&o); err != nil {
