@@ -19,7 +19,7 @@ func selfCases() []*Case {
 		{Name: "self/nothing-stays", Shows: "nothing of the ones before still runs",
 			Script: `pidof sleep nc && fail "it does"; true`},
 		{Name: "self/kernel-warns", Shows: "a kernel that is not well",
-			Script: `printf '<4>WARNING: CPU: 0 PID: 1 at the/suite.c:1 itself' > /dev/kmsg`},
+			Script: `printf '<4>WARNING: CPU: 0 PID: 1 at the/suite.c:1 itself\n' > /dev/kmsg`},
 		{Name: "panic/now", Shows: "a kernel that ends", Script: "echo c > /proc/sysrq-trigger"},
 	}
 }
