@@ -14,13 +14,16 @@ import (
 type crowdedCable struct {
 	*cableOf
 	crowded bool
+	brief   bool // ask once, and the crowd is over
 }
 
 func (c *crowdedCable) Crowded(dst [6]byte) bool {
 	if dst != c.far {
 		c.t.Errorf("asked for %x", dst)
 	}
-	return c.crowded
+	was := c.crowded
+	c.crowded = was && !c.brief
+	return was
 }
 
 // Payload waits while the way is crowded, without a retransmission, and goes on
@@ -55,6 +58,36 @@ func TestCrowdedWire(t *testing.T) {
 	if o := b.outcome(); o.Stats[216] != 0 || o.Events != "[] []" {
 		t.Errorf("%d packets were sent again; %s", o.Stats[216], o.Events)
 	}
+}
+
+// A crowd may be over between the response that waits for it and the request
+// behind that: the response is not forgotten.
+func TestCrowdEndsMeanwhile(t *testing.T) {
+	c := &crowdedCable{cableOf: &cableOf{t: t, far: [6]byte{0x52, 0x54, 0, 9, 9, 9}}, brief: true}
+	b := newBench(t, func(q *qp.Config) { q.Wire = c })
+	b.cable, c.b = c.cableOf, b
+	_, x, y := b.connect()
+	c.fate = func(p *wire.Packet) int {
+		if p.Opcode == wire.WriteOnly {
+			return 0
+		}
+		return 1
+	}
+	c.held = true
+	i := y.post(wr{op: opRead, flags: signalled, sges: []sge{{data + 0x80000, 300}}, raddr: data, key: rkey})
+	y.ring()
+	b.drain()
+	x.post(wr{op: opWrite, sges: []sge{{data, 10}}, raddr: data + 0x40000, key: rkey})
+	c.crowded = true
+	c.release()
+	x.ring()
+	b.drain()
+	if len(b.cqes[5]) != 0 {
+		t.Fatal("the response did not wait")
+	}
+	b.clock.Advance(time.Millisecond)
+	b.drain()
+	b.wantCQ(5, y.sent(i, 1))
 }
 
 // Who waits does not use up its retries, and finds out that the peer is gone when

@@ -32,8 +32,11 @@ const crowdRest = time.Millisecond
 // mustWait tells whether frames to dst are for later, as there is a crowd. The
 // caller holds mu.
 func (q *QP) mustWait(dst [6]byte) bool {
-	q.crowded = q.table.pacer != nil && q.table.pacer.Crowded(dst)
-	return q.crowded
+	if q.table.pacer == nil || !q.table.pacer.Crowded(dst) {
+		return false // what had to wait before in this step waits still
+	}
+	q.crowded = true
+	return true
 }
 
 // wireWindow is how many packets a requester leaves unacknowledged on the way:
