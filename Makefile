@@ -20,7 +20,7 @@ lint:
 
 # What CI runs: quick tests first, boots last.
 test: lint build
-	$(GO) test -race ./...
+	$(GO) test -race -timeout 20m ./...
 	$(GO) test -count=1 -timeout 10m ./guest/launch -run 'TestBoot|TestPowerOff' -boot debian-backports
 	$(GO) test -count=1 -timeout 20m -v ./test/checks -checks ci
 

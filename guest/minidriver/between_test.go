@@ -39,7 +39,7 @@ func TestTrafficBetween(t *testing.T) {
 				d := startDuo(t, duoOptions{way: w, impair: c.impair, guest: 256})
 				rnd := rand.New(rand.NewPCG(uint64(w), 4))
 				ops := 400
-				if c.impair != nil {
+				if c.impair != nil || raced {
 					ops = 80
 				}
 				if *full {
@@ -47,8 +47,9 @@ func TestTrafficBetween(t *testing.T) {
 				}
 				d.random(t, rnd, 4, ops)
 				d.balanced(t, c.impair == nil)
-				if a, b := d.counters(t); (a[RetransSegs]+b[RetransSegs] > 0) != c.loses {
-					t.Errorf("%d and %d packets were sent again", a[RetransSegs], b[RetransSegs])
+				// A machine that stands still for long makes some be sent again, too.
+				if a, b := d.counters(t); c.loses && a[RetransSegs]+b[RetransSegs] == 0 {
+					t.Error("nothing was sent again")
 				}
 				d.end(t)
 			})
