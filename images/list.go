@@ -60,7 +60,7 @@ func (c *Cache) Path(name string) (string, error) {
 		if !slices.Contains(buildNames(), name) {
 			return "", fmt.Errorf("%w: %s (known: %s)", ErrUnknownName, name, strings.Join(buildNames(), ", "))
 		}
-		return "", fmt.Errorf("image %s is not built", name)
+		return "", fmt.Errorf("image %s is not there: \"vrnic image build %[1]s\" fetches it", name)
 	}
 	switch name {
 	case qemuName:
