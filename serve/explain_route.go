@@ -148,6 +148,9 @@ func explainStats(d *devmodel.Device, r Request) (string, any, error) {
 	if len(data) == 0 {
 		return "", nil, fmt.Errorf("no counter %q", r.Name)
 	}
+	if len(rows) == 0 {
+		return "(all counters are 0)\n", data, nil
+	}
 	text := table([]string{"COUNTER", "VALUE"}, rows)
 	if r.Name == "" {
 		text += "(the others are 0)\n"
