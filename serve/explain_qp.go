@@ -222,6 +222,14 @@ func (r *Ring) read(d *devmodel.Device, quantum uint32) ([]uint64, error) {
 	return readWords(d, at, int(4*n))
 }
 
+func (q *QP) addFrom(d *details) {
+	vlan := ""
+	if q.VLAN >= 0 {
+		vlan = fmt.Sprintf(", VLAN %d", q.VLAN)
+	}
+	d.add("from", "%s, %s%s, UDP port %d to %d", q.LocalIP, q.LocalMAC, vlan, q.SrcPort, q.DestPort)
+}
+
 func (q *QP) text() string {
 	var b strings.Builder
 	d := &details{}
@@ -229,24 +237,24 @@ func (q *QP) text() string {
 	d.add("protection domain", "%d", q.PD)
 	d.add("CQs", "send %d, receive %d", q.SendCQ, q.RecvCQ)
 	d.add("flags", "%s", names("PRIVEN", q.Privileged, "FASTREGEN", q.FastRegister, "BINDEN", q.Bind, "suspended", q.Suspended, "draining", q.Draining))
-	if q.Type == "RC" {
-		d.add("peer", "QP %d at %s, MTU %d", q.DestQP, q.DestIP, q.PathMTU)
-	} else {
+	switch {
+	case q.Type != "RC": // each datagram's address handle has its ARP entry
 		d.add("datagrams", "Q_Key %#x, MTU %d", q.QKey, q.PathMTU)
+		q.addFrom(d)
+	case q.State == "IDLE" && q.DestQP == 0: // its context names none before RTR
+		d.add("peer", "none yet")
+	default:
+		d.add("peer", "QP %d at %s, MTU %d", q.DestQP, q.DestIP, q.PathMTU)
+		arp := "which does not exist"
+		if q.DestMAC != "" {
+			arp = q.DestMAC
+		}
+		if q.Loopback {
+			arp += ", the port's own: loopback"
+		}
+		d.add("ARP entry", "%d, %s", q.ARPIndex, arp)
+		q.addFrom(d)
 	}
-	arp := "which does not exist"
-	if q.DestMAC != "" {
-		arp = q.DestMAC
-	}
-	if q.Loopback {
-		arp += ", the port's own: loopback"
-	}
-	d.add("ARP entry", "%d, %s", q.ARPIndex, arp)
-	vlan := ""
-	if q.VLAN >= 0 {
-		vlan = fmt.Sprintf(", VLAN %d", q.VLAN)
-	}
-	d.add("from", "%s, %s%s, UDP port %d to %d", q.LocalIP, q.LocalMAC, vlan, q.SrcPort, q.DestPort)
 	if q.Route != nil {
 		q.Route.add(d)
 	}
