@@ -146,7 +146,7 @@ func explainAH(d *devmodel.Device, r Request) (string, any, error) {
 		data[i] = h
 		rows = append(rows, []string{fmt.Sprint(h.Index), fmt.Sprint(h.PD), h.Dest, h.Source, fmt.Sprint(h.ARPIndex), mac, vlan, fmt.Sprint(h.HopLimit), fmt.Sprint(h.Loopback)})
 	}
-	return table([]string{"AH", "PD", "TO", "FROM", "ARP", "MAC", "VLAN TAG", "HOPS", "LOOPBACK"}, rows), data, nil
+	return table([]string{"AH", "PD", "TO", "FROM", "ARP", "MAC", "VLAN", "HOPS", "LOCAL"}, rows), data, nil
 }
 
 // ARP is an ARP table entry in data form.
