@@ -57,14 +57,14 @@ are the tests nested in it. A case fails when its program does, when that takes 
 or prints something else than it should, and when the guest's kernel warns. Before the
 result of a case that failed come its output and the kernel's log, as lines with #;
 before that of any case what the cards found while it ran. With --check strict there is
-one test more, "findings", that fails if a driver made errors.
+one test more, "findings", that fails if a driver made errors. With --artifacts DIR
+what every case printed is in DIR/cases.
 
 Exit status: 0 if nothing failed; 1 if a case did; 3 if with --check strict a driver made
 errors and nothing else failed; 124 when --timeout ended the suite; 125 when a guest or
 the machinery failed; 128+n when signal n ended vrnic; 2 for options that make no sense.
 
-` + checkHelp + `
---artifacts DIR has what every case printed, in DIR/cases.`,
+` + checkHelp,
 		Example: `  vrnic test
   vrnic test --list
   vrnic test -k ~/linux -m ~/irdma --check strict --junit report.xml
