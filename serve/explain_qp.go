@@ -145,7 +145,11 @@ func explainQP(d *devmodel.Device, r Request) (string, any, error) {
 	}
 	rows := [][]string{}
 	for _, q := range data {
-		rows = append(rows, []string{fmt.Sprint(q.ID), q.Type, q.State, fmt.Sprint(q.PD), fmt.Sprint(q.SendCQ), fmt.Sprint(q.RecvCQ), fmt.Sprint(q.PathMTU), fmt.Sprint(q.DestQP)})
+		dest := fmt.Sprint(q.DestQP)
+		if q.Type != qp.RoCERC.String() {
+			dest = "-" // every datagram has its own
+		}
+		rows = append(rows, []string{fmt.Sprint(q.ID), q.Type, q.State, fmt.Sprint(q.PD), fmt.Sprint(q.SendCQ), fmt.Sprint(q.RecvCQ), fmt.Sprint(q.PathMTU), dest})
 	}
 	return table([]string{"QP", "TYPE", "STATE", "PD", "SEND CQ", "RECV CQ", "MTU", "DEST QP"}, rows), data, nil
 }

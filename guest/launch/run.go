@@ -116,7 +116,7 @@ func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
 			if hello == nil {
 				return m.failure("not ready for commands within %v", m.config.BootTimeout)
 			}
-			return m.failure("the agent did not speak within %v", m.config.BootTimeout)
+			return m.failure("the agent did not speak within %v (--boot-timeout)", m.config.BootTimeout)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-m.dead:
