@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -56,6 +57,14 @@ func fakeQEMU(scenario string, args []string) {
 			os.Exit(1)
 		}
 	}
+	fd := fdAgent
+	if after, ok := strings.CutPrefix(scenario, "after-reset:"); ok {
+		scenario = "after-reset"
+		var err error
+		if fd, err = strconv.Atoi(after); err != nil {
+			panic(err)
+		}
+	}
 	console := os.NewFile(fdConsole, "console")
 	fmt.Fprint(console, "\x1b[2J\x1b[01;01Hfirmware speaks\r\n")
 
@@ -66,7 +75,7 @@ func fakeQEMU(scenario string, args []string) {
 		_ = os.WriteFile(name, nil, 0o600)
 	}
 	var anew atomic.Bool
-	event := fakeMonitor(scenario, &anew)
+	event := fakeMonitor(scenario, fd, &anew)
 	end := func(reason string) {
 		event(reason)
 		os.Exit(0)
@@ -87,7 +96,6 @@ func fakeQEMU(scenario string, args []string) {
 			end("guest-reset")
 		}
 	}()
-	fd := fdAgent
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		panic(err)
 	}
@@ -128,7 +136,7 @@ const fdMonitorConn = fdInitrd + 1
 // SHUTDOWN event for the given reason. A reset is the fake's program starting
 // anew, with another descriptor for its agent; it sets anew before it says that it
 // will, for then the old agent's channel is closed.
-func fakeMonitor(scenario string, anew *atomic.Bool) func(reason string) {
+func fakeMonitor(scenario string, oldAgent int, anew *atomic.Bool) func(reason string) {
 	connected := make(chan *os.File, 1)
 	go func() {
 		var conn *os.File
@@ -172,7 +180,7 @@ func fakeMonitor(scenario string, anew *atomic.Bool) func(reason string) {
 			case strings.Contains(command, `"system_reset"`):
 				fmt.Fprintln(conn, `{"event": "RESET", "data": {"guest": false, "reason": "host-qmp-system-reset"}, "timestamp": {"seconds": 1, "microseconds": 2}}`)
 			case strings.Contains(command, `"chardev-change"`):
-				startAnew(agent, int(conn.Fd()))
+				startAnew(oldAgent, agent, int(conn.Fd()))
 			}
 			select {
 			case connected <- conn:
@@ -186,21 +194,27 @@ func fakeMonitor(scenario string, anew *atomic.Bool) func(reason string) {
 	}
 }
 
-// startAnew replaces this process by a fake QEMU after a reset.
-func startAnew(agent, monitor int) {
-	for from, to := range map[int]int{agent: fdAgent, monitor: fdMonitorConn} {
-		if from == to {
-			continue
+// startAnew replaces this process by a fake QEMU after a reset. The new agent's
+// descriptor keeps its number: in the old one's place the old agent, which still
+// runs, would write to it.
+func startAnew(oldAgent, agent, monitor int) {
+	if monitor != fdMonitorConn {
+		if agent == fdMonitorConn {
+			var err error
+			if agent, err = syscall.Dup(agent); err != nil {
+				panic(err)
+			}
 		}
-		if err := syscall.Dup3(from, to, 0); err != nil {
+		if err := syscall.Dup3(monitor, fdMonitorConn, 0); err != nil {
 			panic(err)
 		}
 	}
+	syscall.CloseOnExec(oldAgent)
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
-	argv := append([]string{self, "fake-qemu", "after-reset"}, os.Args[3:]...)
+	argv := append([]string{self, "fake-qemu", fmt.Sprintf("after-reset:%d", agent)}, os.Args[3:]...)
 	panic(syscall.Exec(self, argv, os.Environ()))
 }
 
