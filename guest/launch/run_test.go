@@ -209,7 +209,7 @@ func TestMachineFails(t *testing.T) {
 		{"QEMU killed", "ok", []string{"sh", "-c", "kill -9 $PPID; exec cat"}, "QEMU ended: signal: killed"},
 		{"QEMU refuses", "bad-argument", []string{"true"}, "QEMU ended: exit status 1: qemu: -device frobnicator: no such device"},
 		{"silent for ever", "silent", []string{"true"}, "no sign of life while booting, 3 times"},
-		{"boots for ever", "chatty", []string{"true"}, "the agent did not speak within 500ms"},
+		{"boots for ever", "chatty", []string{"true"}, "the agent did not speak within 500ms (--boot-timeout)"},
 		{"agent talks nonsense", "nonsense", []string{"true"}, "guest channel: protocol violated: frame type 65"},
 		{"agent of another version", "old-agent", []string{"true"}, "guest channel: protocol violated: the agent speaks version 3, not 2"},
 	} {
