@@ -284,8 +284,11 @@ func TestHostileFrames(t *testing.T) {
 			must(t, err)
 			g := &forger{rand.New(rand.NewPCG(19, 9)), s.mac, tr.targets()}
 			rounds, least := 6, int64(8_000)
-			if *full {
+			switch {
+			case *full:
 				rounds, least = 300, 1_000_000
+			case raced:
+				rounds, least = 3, 2_000
 			}
 			must(t, tr.round(false))
 			before := processSize()
@@ -331,8 +334,11 @@ func TestHostilePeer(t *testing.T) {
 			d := startDuo(t, duoOptions{way: w, guest: 256, raw: spec})
 			rnd := rand.New(rand.NewPCG(20, uint64(w)))
 			lives, frames := 3, int64(3000)
-			if *full {
+			switch {
+			case *full:
 				lives, frames = 100, 30_000
+			case raced:
+				lives, frames = 2, 1000
 			}
 			var before size
 			for life := range lives {
