@@ -100,12 +100,13 @@ func (p *parser) level(in string) ([]Test, error) {
 // test reads one result with all that belongs to it.
 func (p *parser) test(in string, number int) (t Test, err error) {
 	for {
+		if why, ok := strings.CutPrefix(p.line, "Bail out!"); ok && !p.ended {
+			return t, fmt.Errorf("%w:%s", ErrBailOut, why) // of all levels
+		}
 		rest, ok := strings.CutPrefix(p.line, in)
 		switch {
 		case p.ended || !ok:
 			return t, p.wrong("want result %d", number)
-		case strings.HasPrefix(rest, "Bail out!"):
-			return t, fmt.Errorf("%w:%s", ErrBailOut, strings.TrimPrefix(rest, "Bail out!"))
 		case rest == "#" || strings.HasPrefix(rest, "# "):
 			t.Diagnostics = append(t.Diagnostics, strings.TrimPrefix(strings.TrimPrefix(rest, "#"), " "))
 			p.next()
