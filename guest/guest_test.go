@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vrnic/vrnic/guest/wire"
@@ -111,6 +112,9 @@ func (s sysfs) netdev(name, driver string, index int, mac string) {
 	if driver != "" {
 		s.link("class/net/"+name+"/device/driver", "../../../bus/pci/drivers/"+driver)
 	}
+	if driver == "ice" {
+		s.file("class/net/"+name+"/device/ice.roce.0/uevent", "")
+	}
 }
 
 // TestAdopt: every ice netdev gets its settings once; a new one after a rebind
@@ -141,10 +145,12 @@ func TestAdopt(t *testing.T) {
 		calls = append(calls, fmt.Sprintf("address %d %s", index, p))
 		return nil
 	}
+	now := time.Unix(1000, 0)
+	n.now = func() time.Time { return now }
 	step := func(again bool, want ...string) {
 		t.Helper()
 		calls = nil
-		if got := n.adopt(); got != again {
+		if got := n.adopt(); got > 0 != again {
 			t.Errorf("try again: %v, want %v", got, again)
 		}
 		if diff := cmp.Diff(want, calls); diff != "" {
@@ -170,6 +176,20 @@ func TestAdopt(t *testing.T) {
 	}
 	busy[9] = false
 	step(false) // given up
+
+	// One whose driver is at work on it, still or for ever.
+	s.netdev("eth10", "ice", 10, mac3)
+	s.netdev("eth11", "ice", 11, mac3)
+	for _, name := range []string{"eth10", "eth11"} {
+		if err := os.RemoveAll(filepath.Join(s.root, "class/net", name, "device/ice.roce.0")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step(true)
+	s.file("class/net/eth10/device/ice.roce.0/uevent", "")
+	step(true, "up 10 mtu 1400")
+	now = now.Add(probePatience)
+	step(false, "up 11 mtu 1400")
 }
 
 func TestDevices(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vrnic/vrnic/guest/wire"
 )
@@ -25,33 +26,61 @@ type network struct {
 	setLink    func(index, mtu int) error
 	addAddress func(index int, p netip.Prefix) error
 
-	done   map[int]bool // by interface index
-	failed map[int]int  // attempts so far
+	now    func() time.Time
+	since  map[int]time.Time // when it was first seen, by interface index
+	done   map[int]bool      // by interface index
+	failed map[int]int       // attempts so far
 }
 
 // maxAttempts bounds the tries to set up one netdev.
 const maxAttempts = 10
 
+// probePatience is how long a netdev is left alone whose card has no auxiliary
+// device: RDMA may be switched off.
+const probePatience = 2 * time.Second
+
+// probed tells whether the driver is done with a netdev that is there. In 7.3 it
+// is not when it registers it: one that is opened before the NAPI contexts are
+// there ends the kernel (ice_main.c:ice_load, ice_napi_add;
+// ice_base.c:ice_cfg_xps_tx_ring). The auxiliary device, for irdma, comes later.
+func (n *network) probed(name string, index int) bool {
+	if later, _ := filepath.Glob(filepath.Join(n.sys, "class/net", name, "device/ice.*")); len(later) > 0 {
+		return true
+	}
+	if _, ok := n.since[index]; !ok {
+		n.since[index] = n.now()
+	}
+	return n.now().Sub(n.since[index]) >= probePatience
+}
+
 func newNetwork(nets []wire.Net, log func(string, string, ...any)) *network {
 	return &network{
 		sys: "/sys", nets: nets, log: log,
 		setLink: setLink, addAddress: addAddress,
+		now: time.Now, since: make(map[int]time.Time),
 		done: make(map[int]bool), failed: make(map[int]int),
 	}
 }
 
 // adopt sets up the ice netdevs that are new. It reports whether one of them
-// has to be tried again, e.g. because the driver was in the middle of a reset.
-func (n *network) adopt() (again bool) {
+// has to be tried again and when: the driver was in the middle of a reset or, and
+// then it is soon, of a probe.
+func (n *network) adopt() (again time.Duration) {
 	for _, name := range iceNetdevs(n.sys) {
 		index, err := strconv.Atoi(readAttr(n.sys, "class/net", name, "ifindex"))
 		if err != nil || n.done[index] || n.failed[index] >= maxAttempts {
 			continue // gone again, or settled
 		}
+		if !n.probed(name, index) {
+			again = 20 * time.Millisecond
+			continue
+		}
 		mac := readAttr(n.sys, "class/net", name, "address")
 		if err := n.configure(index, n.settings(mac)); err != nil {
 			n.failed[index]++
-			again = true
+			if again == 0 {
+				again = time.Second
+			}
 			n.log("warn", "netdev %s (%s): %v", name, mac, err)
 			continue
 		}

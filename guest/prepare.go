@@ -56,8 +56,8 @@ func prepare(c wire.Config, a *agent, procs *processes) wire.Ready {
 			default:
 			}
 			var retry <-chan time.Time
-			if again {
-				retry = time.After(time.Second)
+			if again > 0 {
+				retry = time.After(again)
 			}
 			select {
 			case <-changed:
