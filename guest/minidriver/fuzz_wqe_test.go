@@ -31,31 +31,8 @@ const (
 // The highest bit of the kind chooses the QP.
 func FuzzWQEs(f *testing.F) {
 	seedWQEs(f)
-	ctx, socket := serveForFuzz(f)
-	var m *machine
 	rnd := rand.New(rand.NewPCG(5, 1))
-	leave := func() {
-		if m != nil {
-			m.f.Detach()
-			m.f.Guest.Close()
-			m = nil
-		}
-	}
-	f.Cleanup(leave)
-	f.Fuzz(func(t *testing.T, program []byte) {
-		if m == nil {
-			g, err := NewGuest(guestMiB)
-			must(t, err)
-			fn, err := attachForFuzz(ctx, socket, g)
-			must(t, err)
-			m, err = bringUp(fn, Linux73(), Options{})
-			must(t, err)
-		}
-		defer func() {
-			if t.Failed() { // the next input gets a machine in order
-				leave()
-			}
-		}()
+	fuzzMachine(f, func(t *testing.T, m *machine, program []byte) {
 		r := m.r
 		a, b := newPair(t, r, rnd, pairOptions{user: true, attr: func(a *QPAttr) { a.Retries, a.RNRTries = 1, 7 }})
 		runWQEs(a, b, program)
@@ -74,6 +51,37 @@ func FuzzWQEs(f *testing.F) {
 		c.waitFor(t, sent(1, Success))
 		endSides(t, a, b, c, d)
 		must(t, m.f.Guest.Check())
+	})
+}
+
+// fuzzMachine tries inputs on a machine that is up, the same one as long as none
+// fails.
+func fuzzMachine(f *testing.F, try func(t *testing.T, m *machine, input []byte)) {
+	ctx, socket := serveForFuzz(f)
+	var m *machine
+	leave := func() {
+		if m != nil {
+			m.f.Detach()
+			m.f.Guest.Close()
+			m = nil
+		}
+	}
+	f.Cleanup(leave)
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if m == nil {
+			g, err := NewGuest(guestMiB)
+			must(t, err)
+			fn, err := attachForFuzz(ctx, socket, g)
+			must(t, err)
+			m, err = bringUp(fn, Linux73(), Options{})
+			must(t, err)
+		}
+		defer func() {
+			if t.Failed() { // the next input gets a machine in order
+				leave()
+			}
+		}()
+		try(t, m, input)
 	})
 }
 

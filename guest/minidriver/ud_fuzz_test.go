@@ -12,31 +12,8 @@ import (
 // domain's.
 func FuzzDatagramWQEs(f *testing.F) {
 	seedDatagrams(f)
-	ctx, socket := serveForFuzz(f)
-	var m *machine
 	rnd := rand.New(rand.NewPCG(5, 7))
-	leave := func() {
-		if m != nil {
-			m.f.Detach()
-			m.f.Guest.Close()
-			m = nil
-		}
-	}
-	f.Cleanup(leave)
-	f.Fuzz(func(t *testing.T, program []byte) {
-		if m == nil {
-			g, err := NewGuest(guestMiB)
-			must(t, err)
-			fn, err := attachForFuzz(ctx, socket, g)
-			must(t, err)
-			m, err = bringUp(fn, Linux73(), Options{})
-			must(t, err)
-		}
-		defer func() {
-			if t.Failed() { // the next input gets a machine in order
-				leave()
-			}
-		}()
+	fuzzMachine(f, func(t *testing.T, m *machine, program []byte) {
 		r := m.r
 		a, b := newDatagramSide(t, r, rnd, true), newDatagramSide(t, r, rnd, true)
 		group := r.NewGroup(r.AddressOfGroup(1, pairPD, false))
