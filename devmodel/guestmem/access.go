@@ -39,6 +39,11 @@ func (t *table) leave() {
 // the fault of an access op.
 func (t *table) span(op string, iova, n uint64, write bool) ([]byte, *Fault) {
 	r, _ := t.find(iova)
+	return r.span(op, iova, n, write)
+}
+
+// span is span of a table for the region that holds iova, or nil if none does.
+func (r *region) span(op string, iova, n uint64, write bool) ([]byte, *Fault) {
 	if r == nil || r.host == nil || write && !r.writable || !write && !r.readable {
 		return nil, r.fault(op, iova, n, write)
 	}

@@ -72,6 +72,7 @@ type cursor struct {
 	list  []Segment
 	i     int
 	off   uint32
+	last  *region // where the piece before was: the next one mostly is, too
 }
 
 // op names the cursor's accesses in a Fault.
@@ -96,7 +97,10 @@ func (c *cursor) next(n uint64) ([]byte, error) {
 	if iova < s.IOVA {
 		return nil, &Fault{Op: c.op(), IOVA: s.IOVA, Len: uint64(s.Len), Why: wraps}
 	}
-	b, f := c.t.span(c.op(), iova, min(n, uint64(s.Len-c.off)), c.write)
+	if c.last == nil || iova-c.last.start >= c.last.size {
+		c.last, _ = c.t.find(iova)
+	}
+	b, f := c.last.span(c.op(), iova, min(n, uint64(s.Len-c.off)), c.write)
 	if f != nil {
 		f.Len = uint64(s.Len - c.off)
 		return nil, f
