@@ -4,14 +4,9 @@ package minidriver
 
 import (
 	"bytes"
-	"context"
-	"math/rand/v2"
 	"slices"
 	"testing"
 )
-
-// The peer of the fuzzed QP, which is the fuzzer.
-const fuzzPeerQP = 0x77
 
 // FuzzRoCE lets the world send what it wants to a connected QP that has work of
 // its own. Whatever it sends, the device lives, and writes to nothing but the
@@ -32,24 +27,12 @@ func FuzzRoCE(f *testing.F) {
 	for _, seed := range roceSeeds() {
 		f.Add(seed)
 	}
-	i, w, _ := wiredIn(f, context.Background(), Linux73(), Options{})
-	i.F.Patience = fuzzPatience
-	r, err := ProbeRDMA(i, Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
-	rnd := rand.New(rand.NewPCG(21, 1))
-	if err := r.SetARP(7, [6]byte(worldMAC)); err != nil {
-		f.Fatal(err)
-	}
+	x := newRoceWorld(f, 1)
+	i, w, r := x.i, x.w, x.r
 	f.Fuzz(func(t *testing.T, program []byte) {
 		w.t = t
-		a, err := newSide(r, rnd, pairOptions{attr: func(q *QPAttr) {
-			q.DestQP, q.ARP, q.MTU, q.Retries, q.RNRTries = fuzzPeerQP, 7, 256, 0, 0
-			q.DestIP[3]++
-		}})
-		must(t, err)
-		must(t, a.qp.ToRTS())
+		r.AEs, r.cqp.trace, i.aq.trace = nil, nil, nil
+		a := x.connected(t, 0, 0)
 		before := slices.Clone(a.mem.want)
 		must(t, a.qp.PostRecv(RecvWR{ID: 1, SGEs: []SGE{a.sge(0, 3000)}}, RecvWR{ID: 2, SGEs: []SGE{a.sge(3000, 1000)}}))
 		read := SendWR{ID: 3, Op: IRDMA_OP_TYPE_RDMA_READ, Signalled: true, SGEs: []SGE{a.sge(4000, 2000)}, RemoteAddr: 1, RKey: 2}
