@@ -23,10 +23,11 @@ type Request struct {
 	Device int `json:"device"` // index of the device, from 0
 	// What is asked: hmc, regs, qp, cq, mr and the like (see explainers), findings
 	// to be explained; link, reset to be done; process, of the serving process (see
-	// Process), not of a device.
+	// Process), ports and impair, of the segment, not of a device.
 	What string `json:"what"`
 	// Name is which one: a number or a register name, empty for all; of link up
-	// or down, of reset corer, globr or empr.
+	// or down, of reset corer, globr or empr; of impair the rules, with blanks
+	// between them.
 	Name string `json:"name,omitempty"`
 
 	// Of mr: the walk to make, and how many bytes to show from its start.
@@ -139,6 +140,12 @@ func (h *Host) carryOut(r Request) (text string, data any, err error) {
 		p := process()
 		return fmt.Sprintf("goroutines %d\n", p.Goroutines), p, nil
 	}
+	switch r.What {
+	case "ports":
+		return h.explainPorts(r)
+	case "impair":
+		return "", nil, h.impair(r.Name)
+	}
 	if r.Device < 0 || r.Device >= len(h.cards) {
 		return "", nil, fmt.Errorf("no device %d: this process serves %d", r.Device, len(h.cards))
 	}
@@ -152,7 +159,7 @@ func (h *Host) carryOut(r Request) (text string, data any, err error) {
 	if c := commands[r.What]; c != nil {
 		return "", nil, c(d, r.Name)
 	}
-	known := append(slices.Sorted(maps.Keys(explainers)), append(slices.Sorted(maps.Keys(commands)), "findings")...)
+	known := append(slices.Sorted(maps.Keys(explainers)), append(slices.Sorted(maps.Keys(commands)), "findings", "ports", "impair")...)
 	return "", nil, fmt.Errorf("nothing called %q: known are %s", r.What, strings.Join(known, ", "))
 }
 

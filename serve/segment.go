@@ -39,6 +39,7 @@ type Network struct {
 type segment struct {
 	engine  *engine.Engine
 	sw      *fabric.Switch
+	uplinks int
 	capture *fabric.Capture // nil for none
 	logger  hclog.Logger
 	emit    func(any) // takes what happens to the segment, too
@@ -69,7 +70,7 @@ func newSegment(n Network, cards int, logger hclog.Logger, emit func(any)) (*seg
 	if err := n.CheckPorts(cards); err != nil {
 		return nil, fmt.Errorf("impairment: %w", err)
 	}
-	g := &segment{engine: engine.New(engine.Config{}), logger: logger, emit: emit}
+	g := &segment{engine: engine.New(engine.Config{}), uplinks: len(n.Uplinks), logger: logger, emit: emit}
 	o := fabric.Options{Clock: g.engine.Clock(), Emit: g.event, Impair: n.Impair}
 	if n.Capture != nil {
 		g.capture = fabric.NewLateCapture()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vrnic/vrnic/fabric"
 	"github.com/vrnic/vrnic/serve"
 )
 
@@ -63,5 +64,31 @@ interrupt and has to rebuild. The command returns once the reset has begun.`, []
 			},
 		})
 	}
+	cmd.AddCommand(newImpair(&card))
 	return cmd
+}
+
+// newImpair changes what all cables do.
+func newImpair(c *card) *cobra.Command {
+	return &cobra.Command{
+		Use:   "impair [SPEC]...",
+		Short: "Change what the cables do to frames",
+		Long: `Replaces the rules of --impair, for all ports of the switch, by those given; without
+one the cables are perfect. What was held back is lost, counters begin at 0: they are
+what explain ports shows.`,
+		Example: `  vrnic ctl --control /tmp/control impair loss=1%,reorder=1% delay=2ms,port=card1
+  vrnic ctl --control /tmp/control impair`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, spec := range args {
+				if _, err := fabric.ParseImpair(spec); err != nil {
+					return exitStatus{1, err}
+				}
+			}
+			r := serve.Request{What: cmd.Name(), Name: strings.Join(args, " ")}
+			if _, err := serve.Ask(cmd.Context(), c.control, r); err != nil {
+				return exitStatus{1, err}
+			}
+			return nil
+		},
+	}
 }

@@ -61,6 +61,7 @@ func newExplain() *cobra.Command {
 		{"mcast [INDEX]", "multicast groups and their members", 1},
 		{"ws [NODE]", "the work scheduler's nodes, and the queue pairs on its leaves", 1},
 		{"tables", "the small ones: accepted ports, quad hashes, push pages, statistics instances, user priorities", 0},
+		{"ports [NAME]", "the switch that all cards share: what passed its ports, and what impairments did", 1},
 		{"findings", "what the driver did wrong so far", 0},
 	} {
 		sub := &cobra.Command{
