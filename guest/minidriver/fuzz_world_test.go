@@ -57,6 +57,7 @@ func (x *roceWorld) connected(t *testing.T, retries, rnrTries uint8) *side {
 func (x *roceWorld) begin(t *testing.T) {
 	x.w.t = t
 	x.r.AEs, x.r.cqp.trace, x.i.aq.trace = nil, nil, nil
+	onWire(t, x.i, x.w, x.i.queues[0]) // of QPs that were
 	var err error
 	x.before, err = x.r.ReadCounters()
 	must(t, err)
@@ -64,7 +65,12 @@ func (x *roceWorld) begin(t *testing.T) {
 
 // settle waits until the card has counted n packets since begin, which it does
 // when it is done with them, and returns how far all counters have come.
-func (x *roceWorld) settle(t *testing.T, n int) (now Counters) {
+func (x *roceWorld) settle(t *testing.T, n int) Counters {
+	return x.settleWhen(t, n, func(Counters) bool { return true })
+}
+
+// settleWhen is settle until done is true as well.
+func (x *roceWorld) settleWhen(t *testing.T, n int, done func(Counters) bool) (now Counters) {
 	err := x.i.F.poll("packets to be counted", func() bool {
 		must(t, x.r.Work())
 		c, err := x.r.ReadCounters()
@@ -73,7 +79,7 @@ func (x *roceWorld) settle(t *testing.T, n int) (now Counters) {
 			c[name] -= x.before[name]
 		}
 		now = c
-		return now[IP4InPkts] >= uint64(n)
+		return now[IP4InPkts] >= uint64(n) && done(now)
 	})
 	if err != nil {
 		t.Fatalf("%v: %d of %d, %+v", err, now[IP4InPkts], n, x.r.AEs)
@@ -103,9 +109,12 @@ type packet struct {
 
 // sent are the RoCE packets that the card has sent, looked at for what is the
 // same in all.
-func (x *roceWorld) sent(t *testing.T, q *QP) (list []packet) {
+func (x *roceWorld) sent(t *testing.T, q *QP) (list []packet) { return x.sentAfter(t, q, nil) }
+
+// sentAfter is sent behind frames that were taken already.
+func (x *roceWorld) sentAfter(t *testing.T, q *QP, frames [][]byte) (list []packet) {
 	const ip, bth = 14, 14 + 20 + 8
-	for _, f := range onWire(t, x.i, x.w, x.i.queues[0]) {
+	for _, f := range append(frames, onWire(t, x.i, x.w, x.i.queues[0])...) {
 		if be.Uint16(f[12:]) != 0x0800 || f[ip+9] != 17 {
 			continue
 		}
