@@ -95,6 +95,9 @@ func (e *Engine) Close() {
 	e.done.Wait()
 }
 
+// Shards is the number of shards.
+func (e *Engine) Shards() int { return len(e.shards) }
+
 // Clock is the engine's clock.
 func (e *Engine) Clock() Clock { return e.clock }
 
@@ -202,6 +205,10 @@ type Shard struct {
 	asleep     bool
 	closed     bool
 }
+
+// Index is the shard's number, from 0 to Engine.Shards without that: what only a
+// step needs there may be one of for each.
+func (s *Shard) Index() int { return s.index }
 
 // Part is how much of n a step should do: n, or anything from 1 to n where
 // schedules are shuffled.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
+	"github.com/vrnic/vrnic/devmodel/ring"
 	"github.com/vrnic/vrnic/devmodel/roce"
 )
 
@@ -28,9 +29,7 @@ type inbox struct {
 	mu      sync.Mutex
 	closed  bool
 	order   uint32
-	buf     []parcel // runs; a power of two long
-	head    int
-	runs    int
+	runs    ring.Ring[parcel]
 	first   *buffer // frames, oldest first
 	last    *buffer
 	frames  int
@@ -52,42 +51,34 @@ func (b *inbox) put(r *roce.Run, q, p *QP, s *engine.Shard) bool {
 	case b.closed:
 		b.mu.Unlock()
 		return true
-	case b.runs >= inboxRuns:
+	case b.runs.Len() >= inboxRuns:
 		if q.inbox.waiting.CompareAndSwap(false, true) {
 			b.waiters = append(b.waiters, q)
 		}
 		b.mu.Unlock()
 		return false
 	}
-	b.push(r)
+	b.push(r, &p.table.parcels)
 	b.mu.Unlock()
 	p.task.ScheduleOn(s)
 	return true
 }
 
-// note appends a run of the QP's own, whose step it is. Where many wait already
+// note appends a run of p's own, whose inbox and step it is. Where many wait already
 // it is lost.
-func (b *inbox) note(r *roce.Run) {
+func (b *inbox) note(r *roce.Run, p *QP) {
 	b.mu.Lock()
-	if !b.closed && b.runs < 2*inboxRuns {
-		b.push(r)
+	if !b.closed && b.runs.Len() < 2*inboxRuns {
+		b.push(r, &p.table.parcels)
 	}
 	b.mu.Unlock()
 }
 
 // push appends a run. The caller holds mu.
-func (b *inbox) push(r *roce.Run) {
-	if b.runs == len(b.buf) {
-		bigger := make([]parcel, max(4, 2*b.runs))
-		for i := range b.runs {
-			bigger[i] = b.buf[(b.head+i)&(len(b.buf)-1)]
-		}
-		b.buf, b.head = bigger, 0
-	}
-	at := &b.buf[(b.head+b.runs)&(len(b.buf)-1)]
+func (b *inbox) push(r *roce.Run, pool *ring.Pool[parcel]) {
+	at := b.runs.Push(pool)
 	at.run, at.order = *r, b.order
 	b.order++
-	b.runs++
 	b.count.Add(1)
 }
 
@@ -114,16 +105,16 @@ func (b *inbox) putFrame(f *buffer, p *QP) bool {
 	return true
 }
 
-// take removes the oldest run or frame unless it has more than limit bytes of
+// take removes the oldest run or frame for p, whose step it is, unless it has more than limit bytes of
 // payload: a run goes to r, a frame is returned.
-func (b *inbox) take(r *roce.Run, limit uint32, s *engine.Shard) (f *buffer, ok bool) {
+func (b *inbox) take(r *roce.Run, limit uint32, p *QP) (f *buffer, ok bool) {
 	if b.empty() {
 		return nil, false
 	}
 	b.mu.Lock()
 	f = b.first
-	if b.runs > 0 && (f == nil || int32(b.buf[b.head].order-f.order) < 0) {
-		return nil, b.takeRun(r, limit, s)
+	if b.runs.Len() > 0 && (f == nil || int32(b.runs.At(0).order-f.order) < 0) {
+		return nil, b.takeRun(r, limit, p)
 	}
 	if f == nil || uint32(len(f.packet.Payload)) > limit {
 		b.mu.Unlock()
@@ -139,23 +130,23 @@ func (b *inbox) take(r *roce.Run, limit uint32, s *engine.Shard) (f *buffer, ok 
 }
 
 // takeRun is take for the oldest run. It gives up mu, which the caller holds.
-func (b *inbox) takeRun(r *roce.Run, limit uint32, s *engine.Shard) bool {
-	p := &b.buf[b.head]
-	if p.run.Bytes > limit {
+func (b *inbox) takeRun(r *roce.Run, limit uint32, p *QP) bool {
+	at := b.runs.At(0)
+	if at.run.Bytes > limit {
 		b.mu.Unlock()
 		return false
 	}
-	*r = p.run
-	b.head = (b.head + 1) & (len(b.buf) - 1)
-	b.runs--
+	*r = at.run
+	b.runs.Pop()
+	b.runs.Rest(&p.table.parcels)
 	b.count.Add(-1)
 	var wake []*QP
-	if b.runs <= inboxRuns/2 && len(b.waiters) > 0 {
+	if b.runs.Len() <= inboxRuns/2 && len(b.waiters) > 0 {
 		wake = b.waiters
 		b.waiters, b.waking = b.waking[:0], wake
 	}
 	b.mu.Unlock()
-	b.wake(wake, s)
+	b.wake(wake, p.shard)
 	return true
 }
 
@@ -175,7 +166,7 @@ func (b *inbox) empty() bool { return b.count.Load() == 0 }
 func (b *inbox) close(s *engine.Shard) {
 	b.mu.Lock()
 	waiters, frames := b.waiters, b.first
-	b.closed, b.buf, b.head, b.runs, b.waiters, b.waking = true, nil, 0, 0, nil, nil
+	b.closed, b.runs, b.waiters, b.waking = true, ring.Ring[parcel]{}, nil, nil
 	b.first, b.last, b.frames = nil, nil, 0
 	b.count.Store(0)
 	b.mu.Unlock()

@@ -131,7 +131,7 @@ func (q *QP) take(a ModifyArgs, ctx Context) error {
 	q.route(a)
 	switch {
 	case a.State == RTR:
-		q.ep, q.work = roce.New(q), new(scratch)
+		q.ep = roce.New(q, &q.table.store)
 		q.counts, q.uncounted = roce.Stats{}, traffic{}
 		q.ep.StartResponder(roce.ResponderConfig{PSN: ctx.ExpectedPSN(), MTU: ctx.PathMTU(),
 			Reads: ctx.IRDEntries(), RNRTimer: q.table.cfg.Timing.RNRTimer}, !ctx.IPv4())

@@ -58,6 +58,7 @@ import (
 	"github.com/vrnic/vrnic/devmodel/hmc"
 	"github.com/vrnic/vrnic/devmodel/mr"
 	"github.com/vrnic/vrnic/devmodel/reg"
+	"github.com/vrnic/vrnic/devmodel/ring"
 	"github.com/vrnic/vrnic/devmodel/roce"
 )
 
@@ -190,12 +191,12 @@ type QP struct {
 	counts roce.Stats     // as far as they are in the table's counters
 	// What the Endpoint counts as sent but did not leave.
 	uncounted traffic
-	shard     *engine.Shard
-	work      *scratch
-	toSend    uint32 // bytes that the step may still put on the wire
-	unsent    bool   // it had more
-	unread    unread // of a response that it sent
-	crowded   bool   // it had more, but it is for later
+	shard     *engine.Shard // in a step
+	work      *scratch      // in a step: the shard's
+	toSend    uint32        // bytes that the step may still put on the wire
+	unsent    bool          // it had more
+	unread    unread        // of a response that it sent
+	crowded   bool          // it had more, but it is for later
 
 	notified time.Duration // when a notification of congestion was sent; 0: never
 
@@ -236,6 +237,9 @@ type Table struct {
 	pacer   Pacer  // nil: the wire takes all
 	waiter  waiter // for the end of others' steps
 	buffers buffers
+	scratch []*scratch // by shard
+	store   roce.Store
+	parcels ring.Pool[parcel]
 
 	handles handles
 	groups  groups
@@ -267,6 +271,9 @@ func New(c Config) *Table {
 	t.pacer, _ = c.Wire.(Pacer)
 	if c.Engine != nil {
 		t.waiter.grace = c.Engine.Grace()
+		for range c.Engine.Shards() {
+			t.scratch = append(t.scratch, new(scratch))
+		}
 	}
 	return t
 }

@@ -19,9 +19,10 @@ const (
 	stepRuns  = 64
 )
 
-// scratch is what a working QP needs in its steps.
+// scratch is what QPs need in their steps only: one for each shard.
 type scratch struct {
 	in       roce.Run
+	ep       roce.Scratch
 	wqe      words
 	dst, src []mr.Segment
 	inline   [roce.MaxInline]byte
@@ -55,14 +56,13 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 		q.rest(s)
 		return false
 	}
-	q.shard = s
-	q.sq.forget()
-	q.rq.forget()
+	q.borrow(s)
+	q.ep.Lend(&q.work.ep)
 	q.toSend, q.unsent, q.crowded = stepBytes, false, false
 	q.tell()
 	left := uint32(stepBytes)
 	for range s.Part(stepRuns) {
-		if q.ep.Holding() || !q.handleNext(&left, s) {
+		if q.ep.Holding() || !q.handleNext(&left) {
 			break
 		}
 	}
@@ -70,7 +70,7 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 		again = q.ep.Progress()
 		q.drained()
 	}
-	q.shard = nil
+	q.giveBack()
 	if q.dead.Load() {
 		return true // ended meanwhile: rest
 	}
@@ -80,6 +80,21 @@ func (q *QP) Step(s *engine.Shard) (again bool) {
 	q.task.SetDeadline(q.deadline())
 	q.count()
 	return again || q.unsent || q.unread.due || !q.ep.Holding() && !q.inbox.empty()
+}
+
+// borrow makes ready for a step on shard s.
+func (q *QP) borrow(s *engine.Shard) {
+	q.shard, q.work = s, q.table.scratch[s.Index()]
+	q.sq.forget()
+	q.rq.forget()
+}
+
+// giveBack is the end of a step. What it borrowed is others'.
+func (q *QP) giveBack() {
+	q.shard, q.work = nil, nil
+	if q.ep != nil {
+		q.ep.Lend(nil)
+	}
 }
 
 // deadline is when the QP wants to take a step at the latest; 0: never.
@@ -95,9 +110,9 @@ func (q *QP) deadline() time.Duration {
 }
 
 // handleNext takes what has waited longest, if it is at most left bytes.
-func (q *QP) handleNext(left *uint32, s *engine.Shard) bool {
+func (q *QP) handleNext(left *uint32) bool {
 	in := &q.work.in
-	frame, ok := q.inbox.take(in, *left, s)
+	frame, ok := q.inbox.take(in, *left, q)
 	if !ok {
 		return false
 	}

@@ -49,7 +49,7 @@ func (q *QP) startDatagrams(old State) {
 	switch {
 	case q.state == RTR:
 		q.owner.subject = mr.Subject{PD: c.PD(), QP: q.id, Privileged: c.Privileged()}
-		q.ud, q.work = new(datagrams), new(scratch)
+		q.ud = new(datagrams)
 	case old == RTR:
 		q.ud.psn, q.ud.begun = c.SendPSN(), true
 	}
@@ -63,12 +63,10 @@ func (q *QP) startDatagrams(old State) {
 // stepDatagrams is the step of a UD QP: it places what has come and sends what
 // is posted.
 func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
-	q.shard = s
-	q.sq.forget()
-	q.rq.forget()
+	q.borrow(s)
 	left := uint32(stepBytes)
 	for range s.Part(stepRuns) {
-		b, ok := q.inbox.take(&q.work.in, left, s)
+		b, ok := q.inbox.take(&q.work.in, left, q)
 		if !ok {
 			break
 		}
@@ -81,7 +79,7 @@ func (q *QP) stepDatagrams(s *engine.Shard) (again bool) {
 	}
 	q.crowded = false
 	again = q.sendDatagrams(s.Part(stepRuns))
-	q.shard = nil
+	q.giveBack()
 	if q.dead.Load() {
 		return true // ended meanwhile: rest
 	}

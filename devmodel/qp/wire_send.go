@@ -105,7 +105,7 @@ func (q *QP) sourceFault(response bool, psn uint32, code roce.Code) {
 		q.unread = unread{true, psn, code}
 		return
 	}
-	q.inbox.note(&roce.Run{Op: roce.SourceFault, PSN: psn, N: 1, Code: code})
+	q.inbox.note(&roce.Run{Op: roce.SourceFault, PSN: psn, N: 1, Code: code}, q)
 }
 
 // tell gives the Endpoint the news of a response.

@@ -17,7 +17,8 @@ func TestLongestWriteAndMore(t *testing.T) {
 	for _, window := range []uint32{128, 137, 144, 149, 1024} {
 		p := newPair(t, settings{mtu: 256, retries: 7, rnr: 7})
 		for _, n := range []*node{p.a, p.b} {
-			n.ep = New(costless{n})
+			n.ep = New(costless{n}, new(Store))
+			n.ep.Lend(new(Scratch))
 			n.ep.StartResponder(ResponderConfig{MTU: 256, Reads: 32}, false)
 			n.ep.StartRequester(RequesterConfig{MTU: 256, Retries: 7, RNRRetries: 7, ORD: 16, Window: window, Timeout: timeout})
 		}

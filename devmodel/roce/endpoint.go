@@ -2,19 +2,45 @@
 
 package roce
 
-import "time"
+import (
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/ring"
+)
 
 // Endpoint is both sides of one queue pair's connection.
 type Endpoint struct {
 	Stats Stats
 
-	req requester
-	rsp responder
+	req  requester
+	rsp  responder
+	lent lent
+}
+
+// Store is memory for what Endpoints remember of work that is under way: they
+// share it, and have of it what they need. The zero value is ready. Any
+// goroutine may use it.
+type Store struct {
+	entries ring.Pool[entry]
+	answers ring.Pool[answer]
+}
+
+// Scratch is what an Endpoint needs only during a call.
+type Scratch struct {
+	out Run
+	dst SGL
+}
+
+// lent is memory of others.
+type lent struct {
+	store   *Store
+	scratch *Scratch
 }
 
 // New makes an Endpoint that neither sends nor receives yet.
-func New(h Host) *Endpoint {
-	e := &Endpoint{}
+func New(h Host, s *Store) *Endpoint {
+	e := &Endpoint{lent: lent{store: s}}
+	e.req.lent, e.rsp.lent = &e.lent, &e.lent
 	end := func(code Code, source Source, index uint32) {
 		e.Stop()
 		h.Fail(code, source, index)
@@ -35,6 +61,10 @@ func (e *Endpoint) StartRequester(c RequesterConfig) { e.req.start(c) }
 
 // UpdateRequester takes over counts and limits; PSN and MTU stay.
 func (e *Endpoint) UpdateRequester(c RequesterConfig) { e.req.update(c) }
+
+// Lend gives the Endpoint s for the calls of Handle and Progress that follow;
+// without there must be none.
+func (e *Endpoint) Lend(s *Scratch) { e.lent.scratch = s }
 
 // Stop ends both sides: nothing is sent or reported any more.
 func (e *Endpoint) Stop() { e.req.live, e.rsp.live = false, false }
@@ -80,6 +110,8 @@ func (e *Endpoint) Progress() (again bool) {
 		answers = true
 	}
 	requests := e.req.transmit(&budget)
+	e.req.entries.Rest(&e.lent.store.entries)
+	e.rsp.answers.Rest(&e.lent.store.answers)
 	return answers || requests
 }
 
@@ -100,7 +132,7 @@ func (e *Endpoint) Deadline() time.Duration {
 }
 
 // Idle tells whether no WQE is in work.
-func (e *Endpoint) Idle() bool { return e.req.entries.len() == 0 }
+func (e *Endpoint) Idle() bool { return e.req.entries.Len() == 0 }
 
 // Oldest is the oldest WQE in work, nil if none.
 func (e *Endpoint) Oldest() *WQE { return e.req.oldest() }
@@ -108,7 +140,8 @@ func (e *Endpoint) Oldest() *WQE { return e.req.oldest() }
 // Drop forgets the WQEs in work, as a flush does.
 func (e *Endpoint) Drop() {
 	r := &e.req
-	r.entries.clear()
+	r.entries.Clear()
+	r.entries.Rest(&e.lent.store.entries)
 	r.cur, r.flight, r.reads = 0, 0, 0
 	r.retries, r.rnrs, r.gap, r.denied, r.untold, r.resting, r.deadline = 0, 0, false, false, false, false, 0
 	// PSNs of what was never sent are the next ones'.

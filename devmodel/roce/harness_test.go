@@ -302,9 +302,11 @@ func newPair(t *testing.T, s settings) *pair {
 		s.reads = 32
 	}
 	p := &pair{T: t, net: &network{}}
+	store, scratch := new(Store), new(Scratch)
 	mk := func(name string) *node {
 		n := &node{name: name, net: p.net, mem: make([]byte, s.memory), stags: map[uint32]Code{}, refuse: map[uint32]bool{}}
-		n.ep = New(n)
+		n.ep = New(n, store)
+		n.ep.Lend(scratch)
 		return n
 	}
 	p.a, p.b = mk("a"), mk("b")

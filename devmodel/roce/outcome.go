@@ -55,7 +55,7 @@ func (r *responder) outcome(b *Before) string {
 	case d < 0:
 		return "duplicate: acknowledged again"
 	case r.failing:
-		a := r.answers.at(r.answers.len() - 1)
+		a := r.answers.At(r.answers.Len() - 1)
 		return fmt.Sprintf("refused: NAK %s, AE %#04x", syndromeName(a.syndrome), uint16(a.code))
 	case r.nak && r.epsn == b.epsn:
 		return "no receive WQE: RNR NAK"
@@ -120,7 +120,7 @@ func (e *Endpoint) Sending(run *Run, k uint32) string {
 	case Send, Write, ReadRequest:
 		return e.req.sending(run, k)
 	case ReadResponse:
-		a := e.rsp.answers.at(0)
+		a := e.rsp.answers.At(0)
 		s := fmt.Sprintf("packet %d/%d of the read at PSN %d, MSN %d", a.sent+k+1, a.n, a.psn, run.MSN)
 		if a.replay {
 			s += ", again"
@@ -136,7 +136,7 @@ func (e *Endpoint) Sending(run *Run, k uint32) string {
 }
 
 func (r *requester) sending(run *Run, k uint32) string {
-	e := r.entries.at(r.cur)
+	e := r.entries.At(r.cur)
 	at, of := e.sent+k+1, e.n
 	if run.Op == ReadRequest {
 		at, of = 1, 1
@@ -155,11 +155,11 @@ func (r *requester) sending(run *Run, k uint32) string {
 // on.
 func (r *requester) message() uint64 {
 	n := r.stats.OutSends + r.stats.OutWrites + r.stats.OutReads
-	if !r.entries.at(r.cur).started {
+	if !r.entries.At(r.cur).started {
 		n++
 	}
-	for i := r.cur + 1; i < r.entries.len(); i++ {
-		if e := r.entries.at(i); e.started && e.n > 0 {
+	for i := r.cur + 1; i < r.entries.Len(); i++ {
+		if e := r.entries.At(i); e.started && e.n > 0 {
 			n--
 		}
 	}

@@ -288,7 +288,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		p.b.ep.Handle(&Run{Op: Write, First: true, Last: true, AckReq: true, PSN: i, N: 1, Size: 1024})
 		p.b.ep.Handle(&Run{Op: Write, First: true, Last: true, PSN: i + 5, N: 1, Size: 1024})
 	}
-	if n := p.b.ep.rsp.answers.len(); n > maxAnswers {
+	if n := p.b.ep.rsp.answers.Len(); n > maxAnswers {
 		t.Errorf("%d answers wait", n)
 	}
 }

@@ -2,7 +2,11 @@
 
 package roce
 
-import "time"
+import (
+	"time"
+
+	"github.com/vrnic/vrnic/devmodel/ring"
+)
 
 const (
 	// maxEntries bounds the WQEs in work: what a QP remembers at most.
@@ -43,18 +47,19 @@ func (e *entry) read() bool { return e.w.Kind == KindRead }
 // requester is the sending side.
 type requester struct {
 	host  Host
+	lent  *lent
 	stats *Stats
 	end   func(Code, Source, uint32)
 	cfg   RequesterConfig
 
 	live    bool
-	entries ring[entry] // oldest first
-	cur     int         // the first entry not sent completely
-	next    uint32      // PSN of the next new entry
-	una     uint32      // oldest PSN not acknowledged
-	high    uint32      // behind the newest PSN sent
-	flight  uint32      // packets outstanding; a read counts as one
-	reads   uint32      // reads begun and not done
+	entries ring.Ring[entry] // oldest first
+	cur     int              // the first entry not sent completely
+	next    uint32           // PSN of the next new entry
+	una     uint32           // oldest PSN not acknowledged
+	high    uint32           // behind the newest PSN sent
+	flight  uint32           // packets outstanding; a read counts as one
+	reads   uint32           // reads begun and not done
 
 	retries, rnrs uint8
 	gap           bool          // gone back since the last progress, on the peer's word
@@ -62,9 +67,12 @@ type requester struct {
 	resting       bool          // after an RNR NAK
 	deadline      time.Duration // of the rest or of the retransmission; 0: none
 
-	untold bool // news of a source fault waits for room on the link
-
-	out, news Run
+	// News of a source fault waits for room on the link.
+	untold bool
+	news   struct {
+		psn  uint32
+		code Code
+	}
 }
 
 func (r *requester) start(cfg RequesterConfig) {
@@ -81,10 +89,10 @@ func (r *requester) update(cfg RequesterConfig) {
 
 // oldest is the WQE that a flush or an error is about.
 func (r *requester) oldest() *WQE {
-	if r.entries.len() == 0 {
+	if r.entries.Len() == 0 {
 		return nil
 	}
-	return &r.entries.at(0).w
+	return &r.entries.At(0).w
 }
 
 // transmit sends what may be sent, as long as the budget of runs and WQEs
@@ -98,12 +106,12 @@ func (r *requester) transmit(budget *int) (more bool) {
 			break
 		}
 		*budget--
-		if r.cur == r.entries.len() {
+		if r.cur == r.entries.Len() {
 			if !r.fetch() {
 				break
 			}
 		}
-		e := r.entries.at(r.cur)
+		e := r.entries.At(r.cur)
 		if e.done {
 			r.cur++
 			continue
@@ -138,16 +146,16 @@ func (r *requester) watch() {
 
 // fetch takes the next WQE from the host.
 func (r *requester) fetch() bool {
-	if r.entries.len() == maxEntries {
+	if r.entries.Len() == maxEntries {
 		return false
 	}
-	if n := r.entries.len(); n > 0 && r.entries.at(n-1).w.Fault != 0 {
+	if n := r.entries.Len(); n > 0 && r.entries.At(n-1).w.Fault != 0 {
 		return false // nothing behind it is executed
 	}
-	e := r.entries.push()
+	e := r.entries.Push(&r.lent.store.entries)
 	e.first, e.n, e.sent, e.acked, e.started, e.done, e.ending = r.next, 0, 0, 0, false, false, false
 	if !r.host.Fetch(&e.w) {
-		r.entries.drop()
+		r.entries.Drop()
 		return false
 	}
 	if e.w.Fault == 0 && e.w.Kind != KindLocal {
@@ -201,7 +209,7 @@ func (r *requester) advance(e *entry) bool {
 	}
 	k := min(e.n-e.sent, r.cfg.Window-r.flight, MaxRunBytes/r.cfg.MTU, ackEvery-e.sent%ackEvery)
 	off := e.sent * r.cfg.MTU
-	o := &r.out
+	o := &r.lent.scratch.out
 	o.Op, o.First, o.Last = Send, e.sent == 0, e.sent+k == e.n
 	if e.w.Kind == KindWrite {
 		o.Op = Write
@@ -228,7 +236,7 @@ func (r *requester) advance(e *entry) bool {
 // sendRead asks for what has not come of a read yet.
 func (r *requester) sendRead(e *entry) bool {
 	done := e.acked * r.cfg.MTU
-	o := &r.out
+	o := &r.lent.scratch.out
 	*o = Run{Op: ReadRequest, First: true, Last: true, AckReq: true, PSN: psn(e.first + e.acked), N: 1,
 		Size: r.cfg.MTU, VA: e.w.Addr + uint64(done), Key: e.w.Key, DMALen: e.w.Len - done}
 	if !r.host.Transmit(o) {
@@ -317,7 +325,7 @@ func (r *requester) refused(p uint32, syndrome uint8) {
 
 // holds tells whether p is one of the PSNs of entry i.
 func (r *requester) holds(i int, p uint32) bool {
-	e := r.entries.at(i)
+	e := r.entries.At(i)
 	return distance(e.first, p) < e.n
 }
 
@@ -337,8 +345,8 @@ func (r *requester) cover(p uint32) (missing bool) {
 	// Measured from the oldest, without a sign: an entry may take half of all
 	// PSNs, and the acknowledgement may be for one behind it.
 	acked := distance(r.una, p) + 1
-	for i := range r.entries.len() {
-		e := r.entries.at(i)
+	for i := range r.entries.Len() {
+		e := r.entries.At(i)
 		if e.n == 0 || e.done {
 			continue
 		}
@@ -370,12 +378,12 @@ func (r *requester) settle(progress bool) {
 			r.deadline = 0 // and set anew while something is outstanding
 		}
 	}
-	for r.cur < r.entries.len() && r.entries.at(r.cur).done {
+	for r.cur < r.entries.Len() && r.entries.At(r.cur).done {
 		r.cur++
 	}
 	r.una = r.next
-	for i := range r.entries.len() {
-		if e := r.entries.at(i); e.n > 0 && !e.done {
+	for i := range r.entries.Len() {
+		if e := r.entries.At(i); e.n > 0 && !e.done {
 			r.una = psn(e.first + e.acked)
 			break
 		}
@@ -386,8 +394,8 @@ func (r *requester) settle(progress bool) {
 // retire completes what is done at the head of the queue. A read that ends
 // STags counts as outstanding until they have ended.
 func (r *requester) retire() {
-	for r.live && r.entries.len() > 0 {
-		e := r.entries.at(0)
+	for r.live && r.entries.Len() > 0 {
+		e := r.entries.At(0)
 		if !e.done {
 			return
 		}
@@ -406,7 +414,7 @@ func (r *requester) retire() {
 			r.fail(Catastrophic)
 			return
 		}
-		r.entries.pop()
+		r.entries.Pop()
 		r.cur--
 	}
 }
@@ -434,8 +442,8 @@ func (r *requester) retry() {
 func (r *requester) goBack() {
 	r.flight, r.deadline = 0, 0
 	first := true
-	for i := range r.entries.len() {
-		e := r.entries.at(i)
+	for i := range r.entries.Len() {
+		e := r.entries.At(i)
 		if e.done {
 			continue
 		}
@@ -481,8 +489,8 @@ func (r *requester) expire() {
 
 // pendingRead is the oldest read that lacks responses.
 func (r *requester) pendingRead() *entry {
-	for i := range r.entries.len() {
-		if e := r.entries.at(i); e.read() && !e.done && e.started {
+	for i := range r.entries.Len() {
+		if e := r.entries.At(i); e.read() && !e.done && e.started {
 			return e
 		}
 	}
@@ -545,7 +553,7 @@ func (r *requester) response(run *Run) {
 		r.gap = true // nothing is to be had by asking again
 	case f.Source:
 		r.gap, r.denied = true, true
-		r.news, r.untold = Run{Op: SourceFault, Response: true, PSN: psn(run.PSN + placed), N: 1, Code: f.Code}, true
+		r.news.psn, r.news.code, r.untold = psn(run.PSN+placed), f.Code, true
 		r.tell()
 	default:
 		r.fail(f.Code)
@@ -554,9 +562,12 @@ func (r *requester) response(run *Run) {
 
 // tell gives the peer the news that its memory cannot be read.
 func (r *requester) tell() {
-	if r.live && r.untold && r.host.Transmit(&r.news) {
-		r.untold = false
+	if !r.live || !r.untold {
+		return
 	}
+	o := &r.lent.scratch.out
+	*o = Run{Op: SourceFault, Response: true, PSN: r.news.psn, N: 1, Code: r.news.code}
+	r.untold = !r.host.Transmit(o)
 }
 
 // sourceFault takes the news that a request's payload at a PSN cannot be read:
@@ -571,14 +582,14 @@ func (r *requester) sourceFault(run *Run) {
 	for !r.holds(i, run.PSN) {
 		i++
 	}
-	e := r.entries.at(i)
+	e := r.entries.At(i)
 	if e.read() || e.done {
 		return
 	}
 	e.w.Fault = run.Code
 	r.high = run.PSN
-	for j := i; j < r.entries.len(); j++ {
-		e := r.entries.at(j)
+	for j := i; j < r.entries.Len(); j++ {
+		e := r.entries.At(j)
 		if e.read() && e.sent > 0 && !e.done {
 			r.flight--
 		} else if !e.read() {

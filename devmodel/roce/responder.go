@@ -2,6 +2,8 @@
 
 package roce
 
+import "github.com/vrnic/vrnic/devmodel/ring"
+
 // ResponderConfig is what a connection's receiving side is made from.
 type ResponderConfig struct {
 	PSN uint32 // expected first
@@ -53,6 +55,7 @@ type readRecord struct{ psn, n, key uint32 }
 // responder is the receiving side.
 type responder struct {
 	host  Host
+	lent  *lent
 	stats *Stats
 	end   func(Code, Source, uint32)
 	cfg   ResponderConfig
@@ -70,22 +73,22 @@ type responder struct {
 	va   uint64 // of a write
 	key  uint32
 	len  uint32
-	dst  SGL
 
 	discard bool // the receive WQE is flushed: nothing more is placed
 
 	holding bool // the end of a message waits for the host to end an STag
-	held    Run  // that message's last run
+	held    *Run // that message's last run; what it was once made of stays
 	asked   bool // the host has begun
 
-	answers ring[answer]
+	answers ring.Ring[answer]
 	waiting uint32 // reads among the answers that came for the first time
 	replays uint32 // and again
 	records []readRecord
 	oldest  int // in records, once it is full
-
-	out Run
 }
+
+// push appends an answer.
+func (r *responder) push() *answer { return r.answers.Push(&r.lent.store.answers) }
 
 func (r *responder) start(cfg ResponderConfig) {
 	r.live, r.cfg = true, cfg
@@ -101,14 +104,14 @@ const maxAnswers = 2048
 
 // request takes request packets.
 func (r *responder) request(run *Run) {
-	if !r.live || r.failing || r.answers.len() >= maxAnswers {
+	if !r.live || r.failing || r.answers.Len() >= maxAnswers {
 		return
 	}
 	switch d := diff(run.PSN, r.epsn); {
 	case d > 0:
 		if !r.nak {
 			r.nak = true
-			*r.answers.push() = answer{kind: nakAnswer, syndrome: synSequence, psn: r.epsn}
+			*r.push() = answer{kind: nakAnswer, syndrome: synSequence, psn: r.epsn}
 		}
 		return
 	case d < 0:
@@ -148,15 +151,15 @@ func (r *responder) ack() { r.ackTo(r.lastDone()) }
 
 func (r *responder) ackTo(p uint32) {
 	r.quiet = 0
-	if n := r.answers.len(); n > 0 {
-		if last := r.answers.at(n - 1); last.kind == ackAnswer {
+	if n := r.answers.Len(); n > 0 {
+		if last := r.answers.At(n - 1); last.kind == ackAnswer {
 			if diff(p, last.psn) > 0 {
 				last.psn = p
 			}
 			return
 		}
 	}
-	*r.answers.push() = answer{kind: ackAnswer, syndrome: synACK, psn: p}
+	*r.push() = answer{kind: ackAnswer, syndrome: synACK, psn: p}
 }
 
 // ackAgain answers a duplicate: everything is executed. It stops short of a
@@ -176,14 +179,14 @@ func (r *responder) ackAgain(run *Run) {
 // dropped in silence: the requester begins again with it.
 func (r *responder) notReady() {
 	r.nak = true
-	*r.answers.push() = answer{kind: nakAnswer, syndrome: synRNR | r.cfg.RNRTimer&0x1F, psn: r.epsn}
+	*r.push() = answer{kind: nakAnswer, syndrome: synRNR | r.cfg.RNRTimer&0x1F, psn: r.epsn}
 }
 
 // fail ends the connection with a NAK for the packet at epsn, behind all
 // earlier answers.
 func (r *responder) fail(syndrome uint8, code Code, source Source, index uint32) {
 	r.failing = true
-	*r.answers.push() = answer{kind: nakAnswer, syndrome: syndrome, psn: r.epsn, code: code, source: source, index: index}
+	*r.push() = answer{kind: nakAnswer, syndrome: syndrome, psn: r.epsn, code: code, source: source, index: index}
 }
 
 func (r *responder) invalid() { r.fail(synInvalid, InvalidRequest, SourceInbound, 0) }
@@ -246,7 +249,10 @@ func (r *responder) send(run *Run) {
 // invalidate ends the STag that a message names, and then the message: at once,
 // or as soon as the responses of earlier reads are sent and the host is done.
 func (r *responder) invalidate(run *Run) {
-	r.held, r.holding, r.asked = *run, true, false
+	if r.held == nil {
+		r.held = new(Run)
+	}
+	*r.held, r.holding, r.asked = *run, true, false
 	r.goOn()
 }
 
@@ -255,7 +261,7 @@ func (r *responder) goOn() bool {
 	if !r.live || !r.holding || r.waiting > 0 {
 		return false
 	}
-	run := &r.held
+	run := r.held
 	done, code := r.host.Invalidate(run.Inv, r.asked)
 	if r.asked = true; code == 0 && !done {
 		return false
@@ -291,7 +297,7 @@ func (r *responder) place(dst *SGL, off uint32, run *Run, source Source, index u
 	case f.Gone:
 	case f.Source:
 		r.nak = true // drop what follows; the sender ends the connection
-		*r.answers.push() = answer{kind: sourceFaultAnswer, psn: r.epsn, code: f.Code}
+		*r.push() = answer{kind: sourceFaultAnswer, psn: r.epsn, code: f.Code}
 	case source == SourceRQ || f.Operation:
 		r.fail(synOperation, f.Code, source, index)
 	default:
@@ -367,12 +373,13 @@ func (r *responder) write(run *Run) {
 }
 
 func (r *responder) placeWrite(run *Run) bool {
+	dst := &r.lent.scratch.dst
 	if run.Bytes > 0 {
-		r.host.List(&r.dst)
-		r.dst.Remote = true
-		r.dst.Add(r.key, r.va+uint64(r.off), run.Bytes)
+		r.host.List(dst)
+		dst.Remote = true
+		dst.Add(r.key, r.va+uint64(r.off), run.Bytes)
 	}
-	return r.place(&r.dst, 0, run, SourceInbound, 0)
+	return r.place(dst, 0, run, SourceInbound, 0)
 }
 
 // badWriteLength executes the packets that are still within the message's
@@ -424,7 +431,7 @@ func (r *responder) read(run *Run) {
 }
 
 func (r *responder) pushRead(run *Run, n uint32, replay bool) {
-	*r.answers.push() = answer{kind: readAnswer, psn: run.PSN, n: n, va: run.VA, key: run.Key, len: run.DMALen, replay: replay}
+	*r.push() = answer{kind: readAnswer, psn: run.PSN, n: n, va: run.VA, key: run.Key, len: run.DMALen, replay: replay}
 }
 
 // remember keeps the last reads, as many as may be outstanding.
@@ -456,12 +463,13 @@ func (r *responder) replay(run *Run) {
 // answerAll sends what waits, as far as the link takes it and the budget of
 // runs lasts. It tells whether it ended with the budget.
 func (r *responder) answerAll(budget *int) (more bool) {
-	for r.live && r.answers.len() > 0 {
+	out := &r.lent.scratch.out
+	for r.live && r.answers.Len() > 0 {
 		if *budget == 0 {
 			return true
 		}
 		*budget--
-		a := r.answers.at(0)
+		a := r.answers.At(0)
 		switch a.kind {
 		case readAnswer:
 			if !r.sendResponse(a) {
@@ -476,22 +484,22 @@ func (r *responder) answerAll(budget *int) (more bool) {
 				r.waiting--
 			}
 		case sourceFaultAnswer:
-			r.out = Run{Op: SourceFault, PSN: a.psn, N: 1, Code: a.code}
-			if !r.host.Transmit(&r.out) {
+			*out = Run{Op: SourceFault, PSN: a.psn, N: 1, Code: a.code}
+			if !r.host.Transmit(out) {
 				return false
 			}
 		default:
-			r.out = Run{Op: Acknowledge, First: true, Last: true, PSN: a.psn, N: 1, Syndrome: a.syndrome, MSN: r.msn}
-			if !r.host.Transmit(&r.out) {
+			*out = Run{Op: Acknowledge, First: true, Last: true, PSN: a.psn, N: 1, Syndrome: a.syndrome, MSN: r.msn}
+			if !r.host.Transmit(out) {
 				return false
 			}
-			r.stats.sent(&r.out, 0)
+			r.stats.sent(out, 0)
 			if a.code != 0 {
 				r.end(a.code, a.source, a.index)
 				return false
 			}
 		}
-		r.answers.pop()
+		r.answers.Pop()
 	}
 	return false
 }
@@ -500,7 +508,7 @@ func (r *responder) answerAll(budget *int) (more bool) {
 func (r *responder) sendResponse(a *answer) bool {
 	k := min(a.n-a.sent, MaxRunBytes/r.cfg.MTU, MaxRunPackets)
 	off := a.sent * r.cfg.MTU
-	o := &r.out
+	o := &r.lent.scratch.out
 	o.Op, o.First, o.Last = ReadResponse, a.sent == 0, a.sent+k == a.n
 	o.AckReq, o.Solicited, o.HasImm, o.HasInv = false, false, false, false
 	o.PSN, o.N, o.Size, o.Off = psn(a.psn+a.sent), k, r.cfg.MTU, 0
@@ -523,11 +531,11 @@ func (r *responder) responseFault(p uint32, code Code) {
 		return
 	}
 	// A NAK that waits is for what came later, or the same again.
-	if r.failing && diff(r.answers.at(r.answers.len()-1).psn, p) <= 0 {
+	if r.failing && diff(r.answers.At(r.answers.Len()-1).psn, p) <= 0 {
 		return
 	}
-	r.answers.clear()
+	r.answers.Clear()
 	r.waiting, r.replays = 0, 0
 	r.failing = true
-	*r.answers.push() = answer{kind: nakAnswer, syndrome: synAccess, psn: psn(p), code: code, source: SourceInbound}
+	*r.push() = answer{kind: nakAnswer, syndrome: synAccess, psn: psn(p), code: code, source: SourceInbound}
 }

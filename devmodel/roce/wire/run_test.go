@@ -114,7 +114,8 @@ func TestUnsupportedRequests(t *testing.T) {
 	for _, op := range []uint8{CompareSwap, FetchAdd, Flush, AtomicWrite} {
 		t.Run(Name(op), func(t *testing.T) {
 			h := &host{}
-			e := roce.New(h)
+			e := roce.New(h, new(roce.Store))
+			e.Lend(new(roce.Scratch))
 			e.StartResponder(roce.ResponderConfig{PSN: 5, MTU: mtu, Reads: 1}, false)
 			for _, psn := range []uint32{6, 4, 5} {
 				p := Packet{Opcode: op, PSN: psn}
