@@ -89,12 +89,12 @@ func (n neighbours) Find(path *wire.Path, b *qp.Burst) (*qp.Table, any) {
 }
 
 // Passed implements qp.Near.
-func (n neighbours) Passed(way any, path *wire.Path, b *qp.Burst) {
+func (n neighbours) Passed(way any, path *wire.Path, b *qp.Burst, times uint64) {
 	to, x := way.(Station), toLAN(path, b)
-	n.card.lan.Sent(&x)
-	to.Card().lan.Received(&x)
+	n.card.lan.Sent(&x, times)
+	to.Card().lan.Received(&x, times)
 	padded := qp.Burst{Frames: x.Frames, First: x.First, Middle: x.Middle, Last: x.Last}
-	n.near.Passed(to, path.SourceMAC, b.Frames, padded.Bytes())
+	n.near.Passed(to, path.SourceMAC, times*b.Frames, times*padded.Bytes())
 }
 
 func toLAN(path *wire.Path, b *qp.Burst) lan.Burst {

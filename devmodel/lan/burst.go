@@ -51,18 +51,18 @@ func (l *LAN) Takes(b *Burst) bool {
 	return engine == 1 && others == 0
 }
 
-// Sent counts a burst that has left.
-func (l *LAN) Sent(b *Burst) { l.stats.port.tx.burst(b) }
+// Sent counts bursts like b that have left.
+func (l *LAN) Sent(b *Burst, times uint64) { l.stats.port.tx.burst(b, times) }
 
-// Received counts a burst that has come.
-func (l *LAN) Received(b *Burst) { l.stats.port.rx.burst(b) }
+// Received counts bursts like b that have come.
+func (l *LAN) Received(b *Burst, times uint64) { l.stats.port.rx.burst(b, times) }
 
-func (p *portSide) burst(b *Burst) {
-	p.add(Unicast, 1, b.Last+fcsLen)
+func (p *portSide) burst(b *Burst, times uint64) {
+	p.add(Unicast, times, b.Last+fcsLen)
 	if b.Frames > 1 {
-		p.add(Unicast, 1, b.First+fcsLen)
+		p.add(Unicast, times, b.First+fcsLen)
 	}
 	if b.Frames > 2 {
-		p.add(Unicast, b.Frames-2, b.Middle+fcsLen)
+		p.add(Unicast, times*(b.Frames-2), b.Middle+fcsLen)
 	}
 }

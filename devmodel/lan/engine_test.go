@@ -160,7 +160,7 @@ func TestBurst(t *testing.T) {
 			t.Errorf("%s: the engine got the frame %d times", tc.name, *taken)
 		}
 		one := c.port()
-		c.Received(&Burst{Frames: 2, First: len(tc.f), Last: len(tc.f)})
+		c.Received(&Burst{Frames: 2, First: len(tc.f), Last: len(tc.f)}, 1)
 		if three := c.port(); three != [4]uint32{3 * one[0], 3 * one[1], 3 * one[2], 3 * one[3]} || one[0] == 0 {
 			t.Errorf("%s: counters after one frame %v, after a burst of two more %v", tc.name, one, three)
 		}

@@ -15,8 +15,9 @@ type Near interface {
 	// way there, if a burst from here would get to them unseen; nil if not:
 	// then frames are to be sent.
 	Find(path *wire.Path, b *Burst) (t *Table, way any)
-	// Passed counts a burst that went a way that Find has found.
-	Passed(way any, path *wire.Path, b *Burst)
+	// Passed counts bursts that went a way that Find has found: so many, all like
+	// b.
+	Passed(way any, path *wire.Path, b *Burst, times uint64)
 }
 
 // Burst is the frames of a run: their number, and their lengths in bytes without
@@ -29,10 +30,8 @@ type Burst struct {
 // burst is the frames that a run would be on a path. Those of a message are at
 // most of three lengths.
 func burst(r *roce.Run, path *wire.Path) Burst {
-	var p wire.Packet
 	length := func(k uint32) int {
-		p.FromRun(r, k)
-		return wire.L3(path) + wire.Octets(path, p.Opcode, int(r.PacketBytes(k)))
+		return wire.L3(path) + wire.Octets(path, wire.OpcodeOf(r, k), int(r.PacketBytes(k)))
 	}
 	b := Burst{Frames: uint64(r.N), Last: length(r.N - 1)}
 	if r.N > 1 {
@@ -53,11 +52,49 @@ func (b *Burst) Bytes() uint64 {
 	return n
 }
 
+func (b *Burst) longest() int { return max(b.First, b.Middle, b.Last) }
+
+// passage is the near way of a QP's bursts in the step that it takes: found once,
+// and told once of all that passed. What changes on the way meanwhile changes it
+// from the next step on.
+type passage struct {
+	from    *address // nil: there is none yet
+	longest int      // of the frames that it is known to take
+	to      *Table
+	way     any
+	burst   Burst // how the last ones were
+	times   uint64
+}
+
+// passed tells of what has passed and is not told yet: before anybody hears of
+// its completion, and when the step ends.
+func (q *QP) passed() {
+	if p := &q.work.passage; p.times > 0 {
+		q.table.cfg.Near.Passed(p.way, &p.from.path, &p.burst, p.times)
+		p.times = 0
+	}
+}
+
+// passage is the way of a burst, or nil.
+func (q *QP) passage(a *address, b *Burst) *passage {
+	p := &q.work.passage
+	if p.from == a && b.longest() <= p.longest {
+		return p
+	}
+	q.passed()
+	p.from = nil
+	t, way := q.table.cfg.Near.Find(&a.path, b)
+	if t == nil || t.cfg.Engine != q.table.cfg.Engine {
+		return nil
+	}
+	*p = passage{from: a, longest: b.longest(), to: t, way: way}
+	return p
+}
+
 // passes gives a run to the peer on another card of this process, if that is
 // near. ok: the peer has no room, or the run is there, or lost.
 func (q *QP) passes(a *address, r *roce.Run) (sent, ok bool) {
-	near := q.table.cfg.Near
-	if near == nil {
+	if q.table.cfg.Near == nil {
 		return false, false
 	}
 	b := &q.work.burst
@@ -65,16 +102,20 @@ func (q *QP) passes(a *address, r *roce.Run) (sent, ok bool) {
 	if r.Op != roce.SourceFault { // no packet
 		*b = burst(r, &a.path)
 	}
-	t, way := near.Find(&a.path, b)
-	if t == nil || t.cfg.Engine != q.table.cfg.Engine {
+	p := q.passage(a, b)
+	if p == nil {
 		return false, false
 	}
 	// A function that may not touch memory takes nothing, as in Receive.
-	if t.cfg.MayDMA() && !q.deliver(t, a, r) {
+	if p.to.cfg.MayDMA() && !q.deliver(p.to, a, r) {
 		return false, true
 	}
 	if b.Frames > 0 {
-		near.Passed(way, &a.path, b)
+		if p.burst != *b {
+			q.passed()
+			p.burst = *b
+		}
+		p.times++
 	}
 	return true, true
 }

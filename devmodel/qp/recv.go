@@ -76,6 +76,7 @@ func (q *QP) Received(r *roce.Recv, c *roce.Received) bool {
 		return true // a flush, which drivers ask for also in SQD, has told of it
 	}
 	q.receiving = false
+	q.passed()
 	e := event.Entry{Context: q.ctx.CompletionContext(), QP: q.id, WQE: uint16(r.Index), Op: opReceive,
 		Length: c.Len, Solicited: c.Solicited}
 	switch {

@@ -198,6 +198,7 @@ func (q *QP) takeInline(w *roce.WQE, raw *words, n uint32) {
 
 // Completed reports a send WQE.
 func (q *QP) Completed(w *roce.WQE) bool {
+	q.passed()
 	return q.sendCQ.Post(event.Entry{Context: q.ctx.CompletionContext(), QP: q.id, WQE: uint16(w.Index), Op: w.Op, SQ: true})
 }
 

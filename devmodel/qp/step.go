@@ -27,6 +27,7 @@ type scratch struct {
 	dst, src []mr.Segment
 	inline   [roce.MaxInline]byte
 	burst    Burst
+	passage  passage
 }
 
 // owner is a QP as the one whose memory a payload is in. The generation moves
@@ -91,6 +92,8 @@ func (q *QP) borrow(s *engine.Shard) {
 
 // giveBack is the end of a step. What it borrowed is others'.
 func (q *QP) giveBack() {
+	q.passed()
+	q.work.passage = passage{}
 	q.shard, q.work = nil, nil
 	if q.ep != nil {
 		q.ep.Lend(nil)

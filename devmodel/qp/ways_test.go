@@ -34,9 +34,9 @@ func (s *shortcut) Find(path *wire.Path, b *qp.Burst) (*qp.Table, any) {
 	return s.b.table, s
 }
 
-func (s *shortcut) Passed(way any, path *wire.Path, b *qp.Burst) {
-	s.frames += b.Frames
-	s.bytes += b.Bytes()
+func (s *shortcut) Passed(way any, path *wire.Path, b *qp.Burst, times uint64) {
+	s.frames += b.Frames * times
+	s.bytes += b.Bytes() * times
 }
 
 // near is cabled, with a shortcut.

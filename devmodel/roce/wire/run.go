@@ -30,8 +30,8 @@ func (p *Packet) Run(r *roce.Run, mtu uint32) bool {
 // FromRun makes the packet number k of a run: opcode, flags and headers. PKey
 // and DestQP remain, and so does what only other services have.
 func (p *Packet) FromRun(r *roce.Run, k uint32) {
-	first, last := r.First && k == 0, r.Last && k+1 == r.N
-	p.Opcode = opcodeOf(r, first, last)
+	last := r.Last && k+1 == r.N
+	p.Opcode = OpcodeOf(r, k)
 	p.Solicited = r.Solicited && last && (r.Op == roce.Send || r.Op == roce.Write && r.HasImm)
 	p.AckReq = r.AckReq && k+1 == r.N
 	p.FECN, p.BECN, p.TVer = false, false, 0
@@ -61,7 +61,9 @@ var requests = [2][4][3]uint8{
 
 var responses = [4]uint8{middle: ReadRespMiddle, firstOnly: ReadRespFirst, lastOnly: ReadRespLast, whole: ReadRespOnly}
 
-func opcodeOf(r *roce.Run, first, last bool) uint8 {
+// OpcodeOf is the opcode of packet k of a run.
+func OpcodeOf(r *roce.Run, k uint32) uint8 {
+	first, last := r.First && k == 0, r.Last && k+1 == r.N
 	position := int(bit(first, 0) | bit(last, 1))
 	carries := 0
 	switch {
