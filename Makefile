@@ -33,6 +33,8 @@ test-all: build
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	$(GO) test -count=1 -timeout 30m -v ./test/bench -run TestEthernet -measure
+	$(GO) test -count=1 -timeout 60m -v ./test/bench -run TestGuests -measure
+	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestBoot -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestRegions -measure
 	$(GO) test -count=1 -timeout 10m -v ./test/bench -run TestTraffic -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestMeasure -measure
