@@ -379,6 +379,15 @@ func (c *CQP) step() bool {
 		})
 		return true
 	}
+	if w.marked(settlesCQ) {
+		if wait := c.qps.Rung(w.cqID()); wait != nil {
+			c.after.ParkBehind(wait, func() {
+				c.start(&w)
+				c.run()
+			})
+			return true
+		}
+	}
 	c.start(&w)
 	return true
 }

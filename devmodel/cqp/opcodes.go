@@ -60,6 +60,9 @@ const (
 	needsLayout
 	// needsMemory: SHMC_PAGES_ALLOCATED has to come before.
 	needsMemory
+	// settlesCQ: QPs that complete to the CQ named (CQID) look first at what was
+	// posted to them before.
+	settlesCQ
 )
 
 // words are masks of the eight words of a WQE.
@@ -135,7 +138,7 @@ var opcodes = [...]opcode{
 	{op: 0x02, name: "IRDMA_CQP_OP_DESTROY_QP", run: (*CQP).destroyQP, source: "ctrl.c:irdma_sc_qp_destroy", marks: holdsQP,
 		known: qpWQE.and(field{3, 55, 54})},
 	{op: 0x03, name: "IRDMA_CQP_OP_CREATE_CQ", run: (*CQP).createCQ, source: "ctrl.c:irdma_sc_cq_create", marks: needsMemory, known: cqWQE},
-	{op: 0x04, name: "IRDMA_CQP_OP_MODIFY_CQ", run: (*CQP).modifyCQ, source: "ctrl.c:irdma_sc_cq_modify", marks: inferred, known: cqWQE},
+	{op: 0x04, name: "IRDMA_CQP_OP_MODIFY_CQ", run: (*CQP).modifyCQ, source: "ctrl.c:irdma_sc_cq_modify", marks: inferred | settlesCQ, known: cqWQE},
 	{op: 0x05, name: "IRDMA_CQP_OP_DESTROY_CQ", run: (*CQP).destroyCQ, source: "ctrl.c:irdma_sc_cq_destroy, irdma_sc_ccq_destroy", known: cqWQE},
 	{op: 0x06, name: "IRDMA_CQP_OP_CREATE_SRQ", absent: noSRQs, source: "ctrl.c:irdma_sc_srq_create", known: srqWQE},
 	{op: 0x07, name: "IRDMA_CQP_OP_MODIFY_SRQ", absent: noSRQs, source: "ctrl.c:irdma_sc_srq_modify", known: srqWQE},

@@ -53,7 +53,9 @@ type Engine struct {
 	grace  *grace.Domain
 	shards []*Shard
 	timers timers
+	manual bool
 	done   sync.WaitGroup
+	closed chan struct{}
 }
 
 // New starts an engine. Close ends it.
@@ -67,7 +69,7 @@ func New(c Config) *Engine {
 	if c.Manual || c.Shuffle != 0 {
 		c.Shards = 1
 	}
-	e := &Engine{clock: c.Clock, grace: grace.New(c.Shards)}
+	e := &Engine{clock: c.Clock, grace: grace.New(c.Shards), manual: c.Manual, closed: make(chan struct{})}
 	e.timers.init(c.Clock)
 	for i := range c.Shards {
 		s := &Shard{engine: e, index: i, wake: make(chan struct{}, 1)}
@@ -93,6 +95,38 @@ func (e *Engine) Close() {
 		s.close()
 	}
 	e.done.Wait()
+	close(e.closed)
+}
+
+// Manual tells that nobody takes steps but Drain: they are not to be waited for.
+func (e *Engine) Manual() bool { return e.manual }
+
+// Pass returns when every task queued at the call has taken a step since, or the
+// engine is closed or manual. One that is running then may not have been called
+// again. It is not to be called in a step.
+func (e *Engine) Pass() {
+	if e.manual {
+		return
+	}
+	left := make(mark, len(e.shards))
+	for _, s := range e.shards {
+		s.push(&Task{engine: e, runner: left})
+	}
+	for range e.shards {
+		select {
+		case <-left:
+		case <-e.closed:
+			return
+		}
+	}
+}
+
+// mark is a task that tells that a queue has come to it.
+type mark chan struct{}
+
+func (m mark) Step(*Shard) bool {
+	m <- struct{}{}
+	return false
 }
 
 // Shards is the number of shards.
@@ -149,6 +183,9 @@ func (t *Task) Init(e *Engine, r Runner, number uint32) {
 	t.engine, t.runner = e, r
 	t.home = e.shards[number%uint32(len(e.shards))]
 }
+
+// Idle tells whether the task is neither queued nor in a step.
+func (t *Task) Idle() bool { return t.state.Load() == idle }
 
 // Schedule makes the task run soon, on its home shard.
 func (t *Task) Schedule() { t.ScheduleOn(nil) }

@@ -298,3 +298,38 @@ func testTimer(t *testing.T, newTimer func(f func()) Timer) {
 	}
 	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 }
+
+// Pass waits for what is queued, on every shard, and for nothing once the engine
+// is closed.
+func TestPass(t *testing.T) {
+	e := New(Config{Shards: 3})
+	var tasks [30]Task
+	var ran [30]atomic.Bool
+	for i := range tasks {
+		tasks[i].Init(e, step(func(*Shard) bool { ran[i].Store(true); return false }), uint32(i))
+	}
+	for range 200 {
+		for i := range tasks {
+			ran[i].Store(false)
+			tasks[i].Schedule()
+		}
+		e.Pass()
+		for i := range tasks {
+			if !ran[i].Load() {
+				t.Fatalf("task %d has not run", i)
+			}
+		}
+	}
+	e.Close()
+	e.Pass()
+	m, _ := manual(t)
+	tasks[0].Init(m, step(func(*Shard) bool { return false }), 0)
+	tasks[0].Schedule()
+	m.Pass()
+	if tasks[0].Idle() {
+		t.Error("a task that is queued is idle")
+	}
+	if m.Drain(9); !tasks[0].Idle() {
+		t.Error("a task is not idle afterwards")
+	}
+}

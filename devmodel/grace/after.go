@@ -28,6 +28,7 @@ type After struct {
 	lock   sync.Locker
 
 	parked   func()
+	first    func() // waits for more than what is under way; nil: nothing
 	parkings uint64
 	waiting  bool // there is a goroutine in wait
 	closed   bool
@@ -54,11 +55,15 @@ func (a *After) Parked() bool { return a.parked != nil }
 
 // Park puts off f until what is under way is over; f then runs with the lock
 // held. What was parked before is dropped.
-func (a *After) Park(f func()) {
+func (a *After) Park(f func()) { a.ParkBehind(nil, f) }
+
+// ParkBehind is Park until wait has returned, too, which is called without the
+// lock.
+func (a *After) ParkBehind(wait, f func()) {
 	if a.closed {
 		return
 	}
-	a.parked = f
+	a.parked, a.first = f, wait
 	a.parkings++
 	if !a.waiting {
 		a.waiting = true
@@ -67,19 +72,22 @@ func (a *After) Park(f func()) {
 }
 
 // Drop forgets what is parked.
-func (a *After) Drop() { a.parked = nil }
+func (a *After) Drop() { a.parked, a.first = nil, nil }
 
 func (a *After) wait() {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	for a.parked != nil {
-		parking := a.parkings
+		parking, first := a.parkings, a.first
 		a.lock.Unlock()
+		if first != nil {
+			first()
+		}
 		a.source.Wait()
 		a.lock.Lock()
 		// What was parked since may need a longer wait than this one.
 		if f := a.parked; f != nil && a.parkings == parking {
-			a.parked = nil
+			a.parked, a.first = nil, nil
 			f()
 		}
 	}
@@ -90,7 +98,7 @@ func (a *After) wait() {
 // goroutine waits any more. The caller does not hold the lock.
 func (a *After) Close() {
 	a.lock.Lock()
-	a.closed, a.parked = true, nil
+	a.closed, a.parked, a.first = true, nil, nil
 	a.lock.Unlock()
 	a.waiters.Wait()
 }

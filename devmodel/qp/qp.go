@@ -48,6 +48,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -496,6 +497,40 @@ func (t *Table) UsersOfCQ(id uint32) (users []uint32) {
 		}
 	}
 	return users
+}
+
+// rungPasses bounds the steps that Rung waits for.
+const rungPasses = 64
+
+// Rung lists who completes to CQ id and has steps before it, as QPs have whose
+// doorbell was rung. The returned function, which is called without the control
+// lock, waits until they have come to what was posted then, or have taken many
+// steps towards it; nil: there is nothing to wait for.
+//
+// Hardware is done with a doorbell sooner than with a command that comes behind
+// it: what a program posts before it has a CQ made smaller completes to the old
+// buffer, and does not overflow the new one.
+func (t *Table) Rung(id uint32) (wait func()) {
+	if t.cfg.Engine == nil || t.cfg.Engine.Manual() {
+		return nil
+	}
+	var tasks []*engine.Task
+	for _, user := range t.UsersOfCQ(id) {
+		if task := &t.qps[user].task; !task.Idle() {
+			tasks = append(tasks, task)
+		}
+	}
+	if tasks == nil {
+		return nil
+	}
+	return func() {
+		for range rungPasses {
+			if tasks = slices.DeleteFunc(tasks, (*engine.Task).Idle); len(tasks) == 0 {
+				return
+			}
+			t.cfg.Engine.Pass()
+		}
+	}
 }
 
 // working tells whether the driver has a QP send or receive.

@@ -46,6 +46,42 @@ func TestResizeCQ(t *testing.T) {
 	quiet(t, complaints)
 }
 
+// What was posted and rung for before a resize completes to the old memory, whether
+// the data path has come to it or not: the new one may have no room for it.
+func TestResizeBehindDoorbells(t *testing.T) {
+	m, complaints := start(t, Linux73(), Options{})
+	a := newDatagramSide(t, m.r, rand.New(rand.NewPCG(9, 3)), false)
+	h := newHandle(t, m.r, m.r.AddressOf(m.r, pairPD, false))
+	rounds := 300
+	if raced {
+		rounds = 30
+	}
+	for n := range rounds {
+		const posted = 20
+		for id := range uint64(posted) {
+			must(t, a.qp.PostSend(h.Request(a.send(id, 0, 10), a.qp.ID, OwnQKey)))
+		}
+		due := uint64(0)
+		take := func(wc WC) error {
+			if wc.ID != due || wc.Status != Success {
+				t.Errorf("completion %+v, want %d", wc, due)
+			}
+			due++
+			return nil
+		}
+		size := []int{8, 701}[n%2]
+		must(t, a.cq.Resize(size, take))
+		if due != posted {
+			t.Fatalf("%d of %d completions before the queue had %d entries", due, posted, size)
+		}
+		must(t, a.cq.Resize(701, take))
+	}
+	must(t, h.Destroy())
+	endSides(t, a)
+	must(t, m.takeDown())
+	quiet(t, complaints)
+}
+
 // An STag that waits for a fast registration opens nothing.
 func TestAllocSTag(t *testing.T) {
 	m, _ := start(t, Linux73(), Options{})
