@@ -292,8 +292,15 @@ func ended(t *testing.T, text string) (status int, output string) {
 }
 
 // play runs a program. The outcomes are the client's and the server's; for a
-// guest that talks to itself both count the same.
+// guest that talks to itself both count the same. The last packets may be under
+// way after the programs' end.
 func play(p tool, client, server player) [2]outcome {
+	client.t.Helper()
+	return playUntil(p, client, server, func(o [2]outcome) bool { return len(packets(o)) == 0 })
+}
+
+// playUntil runs a program, and counts until all is there, or 3 s.
+func playUntil(p tool, client, server player, all func([2]outcome) bool) [2]outcome {
 	client.t.Helper()
 	sides := [2]player{client, server}
 	var before [2]tally
@@ -312,12 +319,11 @@ func play(p tool, client, server player) [2]outcome {
 		out[i].device = s.device
 		out[i].status, out[i].output = ended(s.t, texts[i])
 	}
-	// The last packets may be under way after the programs' end.
 	for end := time.Now().Add(3 * time.Second); ; {
 		for i, s := range sides {
 			out[i].counted = s.statistics().minus(before[i])
 		}
-		if len(packets(out)) == 0 || time.Now().After(end) {
+		if all(out) || time.Now().After(end) {
 			return out
 		}
 	}
@@ -334,16 +340,32 @@ func packets(o [2]outcome) (bad []string) {
 	return bad
 }
 
+// sideNames are those of outcomes.
+var sideNames = [2]string{"client", "server"}
+
 // judge says everything that is not as it should be. alone: one device has
 // talked to itself.
 func (p tool) judge(o [2]outcome, alone bool) (bad []string) {
-	sides := [2]string{"client", "server"}
+	bad = append(p.said(o), packets(o)...)
+	for i, x := range o {
+		for _, s := range x.counted.trouble(x.device.errors) {
+			bad = append(bad, fmt.Sprintf("%s of the %s: %s", x.device.name, sideNames[i], s))
+		}
+		if x.device.messages {
+			bad = append(bad, p.weigh(x, alone)...)
+		}
+	}
+	return append(bad, p.executed(o, alone)...)
+}
+
+// said says what is wrong with what the programs say.
+func (p tool) said(o [2]outcome) (bad []string) {
 	for i, x := range o {
 		if x.status != 0 {
-			bad = append(bad, fmt.Sprintf("the %s's status is %d", sides[i], x.status))
+			bad = append(bad, fmt.Sprintf("the %s's status is %d", sideNames[i], x.status))
 		}
 		if m := verdicts.FindString(x.output); m != "" {
-			bad = append(bad, fmt.Sprintf("the %s says %q", sides[i], m))
+			bad = append(bad, fmt.Sprintf("the %s says %q", sideNames[i], m))
 		}
 	}
 	if !regexp.MustCompile(p.wants).MatchString(o[0].output) {
@@ -352,20 +374,20 @@ func (p tool) judge(o [2]outcome, alone bool) (bad []string) {
 	if o[0].counted[o[0].device.sent] == 0 {
 		bad = append(bad, o[0].device.name+" sent nothing")
 	}
-	bad = append(bad, packets(o)...)
+	return bad
+}
+
+// executed says which messages cards counted too often, or too seldom.
+func (p tool) executed(o [2]outcome, alone bool) (bad []string) {
 	out, in := [2]messages{p.there, p.back}, [2]messages{p.back, p.there}
 	if alone {
 		both := p.there.plus(p.back)
 		out, in = [2]messages{both, both}, [2]messages{both, both}
 	}
 	for i, x := range o {
-		for _, s := range x.counted.trouble(x.device.errors) {
-			bad = append(bad, fmt.Sprintf("%s of the %s: %s", x.device.name, sides[i], s))
-		}
 		if !x.device.messages {
 			continue
 		}
-		bad = append(bad, p.weigh(x, alone)...)
 		for _, c := range []struct {
 			name string
 			want int
@@ -378,7 +400,7 @@ func (p tool) judge(o [2]outcome, alone bool) (bad []string) {
 				more = connected
 			}
 			if n := x.counted[c.name]; n < c.want || n > c.want+more {
-				bad = append(bad, fmt.Sprintf("%s of the %s: %s moved by %d, want %d (and %d at most of QP 1)", x.device.name, sides[i], c.name, n, c.want, more))
+				bad = append(bad, fmt.Sprintf("%s of the %s: %s moved by %d, want %d (and %d at most of QP 1)", x.device.name, sideNames[i], c.name, n, c.want, more))
 			}
 		}
 	}
@@ -450,20 +472,13 @@ func playAll(t *testing.T, e *env, what string, list []tool, client, server play
 			o = play(p, client, server)
 			bad = p.judge(o, client.guest == server.guest)
 		}
-		var b strings.Builder
-		fmt.Fprintf(&b, "%s: %.1f s\n", p.name, time.Since(start).Seconds())
-		for k, side := range []string{"client: " + p.client, "server: " + p.server} {
-			fmt.Fprintf(&b, "--- %s\nstatus %d, %s counted %s\n%s", side, o[k].status, o[k].device.name, o[k].counted.moved(), o[k].output)
-		}
-		name := fmt.Sprintf("%02d-%s.txt", i+1, strings.Join(strings.Fields(p.name), "_"))
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644); err != nil {
-			t.Error(err)
-		}
+		text := p.report(o, time.Since(start))
+		keep(t, dir, i, p, text)
 		for _, s := range bad {
 			t.Errorf("%s: %s: %s", what, p.name, s)
 		}
 		if len(bad) > 0 {
-			t.Log(tail(b.String(), 60))
+			t.Log(tail(text, 60))
 		}
 		sent += o[0].counted[o[0].device.sent]
 		if client.guest != server.guest {
@@ -471,6 +486,25 @@ func playAll(t *testing.T, e *env, what string, list []tool, client, server play
 		}
 	}
 	e.part(t, what, "programs of "+filepath.Base(e.outDir), fmt.Sprintf("%d programs, %d packets, %d repetitions", len(list), sent, repeated), time.Since(begin))
+}
+
+// report is all that is known of a program that was played.
+func (p tool) report(o [2]outcome, took time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %.1f s\n", p.name, took.Seconds())
+	for k, side := range []string{"client: " + p.client, "server: " + p.server} {
+		fmt.Fprintf(&b, "--- %s\nstatus %d, %s counted %s\n%s", side, o[k].status, o[k].device.name, o[k].counted.moved(), o[k].output)
+	}
+	return b.String()
+}
+
+// keep leaves the report of the i-th program of a list in a folder.
+func keep(t *testing.T, dir string, i int, p tool, text string) {
+	t.Helper()
+	name := fmt.Sprintf("%02d-%s.txt", i+1, strings.Join(strings.Fields(p.name), "_"))
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestJudge has one thing wrong at a time.
