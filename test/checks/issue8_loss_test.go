@@ -271,21 +271,23 @@ func (p tool) judgeImpaired(im impairment, o [2]outcome) []string {
 	return bad
 }
 
-// leftEarly tells that one side of a pingpong had everything and left, when the
-// other's last message had come to it, but the acknowledgement of that was lost on
-// the way: who has gone does not repeat it. So it is with every device: pingpong
-// has no farewell.
-func (p tool) leftEarly(o [2]outcome) bool {
-	const unanswered = "Failed status transport retry counter exceeded (12) for wr_id 2"
+// unanswered tells that one side of a pingpong says that its last message was not
+// acknowledged, and the other that it has had everything. It has left, and who has
+// gone does not repeat an acknowledgement that was lost on the way. So it is with
+// every device: pingpong has no farewell.
+func (p tool) unanswered(o [2]outcome) bool {
+	const failure = "Failed status transport retry counter exceeded (12) for wr_id 2"
 	done := regexp.MustCompile(`(?m)^\d+ iters in `)
 	for i, x := range o {
-		if x.status != 0 && strings.Contains(x.output, unanswered) {
-			y := o[1-i]
-			return strings.Contains(p.name, "pingpong") && y.status == 0 && done.MatchString(y.output) && len(p.executed(o, false)) == 0
+		if y := o[1-i]; x.status != 0 && strings.Contains(x.output, failure) {
+			return strings.Contains(p.name, "pingpong") && y.status == 0 && done.MatchString(y.output)
 		}
 	}
 	return false
 }
+
+// leftEarly is unanswered where cards have counted that all messages have come.
+func (p tool) leftEarly(o [2]outcome) bool { return p.unanswered(o) && len(p.executed(o, false)) == 0 }
 
 // datagramLibrary has what shells need that run datagrams.py.
 const datagramLibrary = `

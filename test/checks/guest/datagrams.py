@@ -107,7 +107,8 @@ def send(own, peer, qpn, n):
     print(json.dumps({"sent": done}), flush=True)
 
 
-if sys.argv[1] == "receive":
-    receive(sys.argv[2], int(sys.argv[3]))
-else:
-    send(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+if __name__ == "__main__":
+    if sys.argv[1] == "receive":
+        receive(sys.argv[2], int(sys.argv[3]))
+    else:
+        send(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
