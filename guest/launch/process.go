@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // process is a running QEMU.
@@ -36,6 +38,7 @@ func startProcess(argv []string, files []*os.File, stderr io.Writer) (*process, 
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+		ordinarySlice()
 		err := p.cmd.Start()
 		started <- err
 		if err != nil {
@@ -48,6 +51,18 @@ func startProcess(argv []string, files []*os.File, stderr io.Writer) (*process, 
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	return p, nil
+}
+
+// ordinarySlice gives this thread time slices of the usual length, and with it QEMU,
+// which would else inherit the short ones that our process may have for being
+// quicker than QEMU.
+func ordinarySlice() {
+	a, err := unix.SchedGetAttr(0, 0)
+	if err != nil || a.Policy != unix.SCHED_NORMAL && a.Policy != unix.SCHED_BATCH {
+		return
+	}
+	a.Runtime = 0
+	_ = unix.SchedSetAttr(0, a, 0) // nothing but speed depends on it
 }
 
 // cpuTime is the CPU time that QEMU has used so far, by all its threads.
