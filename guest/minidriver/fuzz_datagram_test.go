@@ -95,6 +95,9 @@ func (m *listener) next(in *fuzzInput, number byte) []byte {
 	if n := kind & 7; n != 6 { // who sends datagrams may be anybody
 		lost = r.fate(n)
 	}
+	if r.opcode == opCNP && r.pkey != 0 { // of any partition
+		lost = false
+	}
 	frame := r.bytes()
 	if r.dstMAC == m.group.MAC {
 		m.toGroup++
@@ -112,12 +115,11 @@ func (m *listener) packet(f []byte, toGroup bool) bool {
 	if b[1]&0xf != 0 {
 		return false
 	}
-	if b[0] == opCNP && !toGroup {
+	ext, pad := map[uint8]int{opUD: 8, opUD + 1: 12}[b[0]], int(b[1]>>4&3)
+	if b[0] == opCNP && !toGroup && len(b) >= 12+pad {
 		m.cnps++
 		return true
 	}
-	ext := map[uint8]int{opUD: 8, opUD + 1: 12}[b[0]]
-	pad := int(b[1] >> 4 & 3)
 	if ext == 0 || len(b) < 12+ext+pad || be.Uint32(b[12:]) != gsiQKey {
 		return false
 	}

@@ -204,6 +204,9 @@ func (m *responder) next(in *fuzzInput, number byte) []byte {
 		r.payload[k] = number*31 + byte(k*7)
 	}
 	lost := r.fate(kind)
+	if opcode == opCNP && r.pkey != 0 { // of any partition
+		lost = false
+	}
 	frame := r.bytes()
 	switch {
 	case m.dead:
@@ -232,10 +235,10 @@ func (m *responder) packet(f []byte) bool {
 	const ip, at = 14, 14 + 20 + 8
 	b := f[at : ip+int(be.Uint16(f[ip+2:]))-4]
 	o, known := rcOperations[b[0]]
-	if b[0] == opCNP {
-		return b[1]&0xf == 0
-	}
 	pad := int(b[1] >> 4 & 3)
+	if b[0] == opCNP {
+		return b[1]&0xf == 0 && len(b) >= 12+pad
+	}
 	if b[1]&0xf != 0 || !known || len(b) < 12+o.ext+pad {
 		return false
 	}
