@@ -4,6 +4,8 @@
 // through real sockets, and holds the figures against their bounds:
 //
 //	go test ./test/bench -measure -run TestEthernet	iperf3 and ping, beside QEMU's cards
+//	go test ./test/bench -measure -run TestGuests	RDMA between guests, beside rxe; CPU
+//	go test ./test/bench -measure -run TestBoot	from nothing to the end of a pingpong
 //	go test ./test/bench -measure -run TestRegions	look-ups of pages, registrations
 //	go test ./test/bench -measure -run TestTraffic	RDMA writes from card to card
 //	go test ./test/bench -measure -run TestMeasure	accesses to registers
@@ -28,6 +30,14 @@
 // Ethernet is three pairs of guests that run all the time, on all CPUs: with vrnic's
 // cards, with QEMU's e1000e and with its virtio-net, the latter two joined by
 // stream netdevs.
+//
+// RDMA between guests is two pairs that run all the time, with one CPU each: with
+// vrnic's cards, and with rxe on QEMU's virtio-net, joined by a stream netdev. One
+// program of perftest runs at a time, as long in either pair, by as many messages as
+// that takes. To see what costs, -inside serves the cards in the test's process, and
+// -pairs, -mtu and -programs choose:
+//
+//	go test ./test/bench -measure -run TestGuests -inside -cpuprofile /tmp/cpu -pairs vrnic -mtu 1500 -programs 'write_lat'
 //
 // RDMA writes go between two cards that the test's process serves, beside copies of
 // the same bytes between the same pages: as bursts, as frames, and as frames over
