@@ -54,6 +54,7 @@ type Ring[T any] struct {
 	mem  *block[T] // nil: none
 	head int
 	n    int
+	most int // elements at once since it had none, or while it has none, before
 }
 
 // Len is the number of elements.
@@ -72,11 +73,16 @@ func (r *Ring[T]) Push(p *Pool[T]) *T {
 		r.grow(p)
 	}
 	r.n++
+	r.most = max(r.most, r.n)
 	return r.At(r.n - 1)
 }
 
+// grow gets memory for one more, or as much as was needed the last time.
 func (r *Ring[T]) grow(p *Pool[T]) {
-	bigger := p.get(r.n + 1)
+	bigger := p.get(max(r.n+1, r.most))
+	if r.mem == nil {
+		r.most = 0
+	}
 	for i := range r.n {
 		bigger.items[i] = *r.At(i)
 	}

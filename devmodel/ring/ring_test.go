@@ -70,6 +70,32 @@ func TestRest(t *testing.T) {
 	}
 }
 
+// What needed much memory the last time gets it at once.
+func TestRemembers(t *testing.T) {
+	var p Pool[int]
+	var r Ring[int]
+	fill := func(n int) (first int) {
+		for i := range n {
+			r.Push(&p)
+			if i == 0 {
+				first = len(r.mem.items)
+			}
+		}
+		for range n {
+			r.Pop()
+		}
+		r.Rest(&p)
+		return first
+	}
+	var got []int
+	for _, n := range []int{100, 3, 20, 1} {
+		got = append(got, fill(n))
+	}
+	if want := []int{4, 128, 4, 32}; !slices.Equal(got, want) {
+		t.Errorf("memory for the first element: %v, want %v", got, want)
+	}
+}
+
 func TestClasses(t *testing.T) {
 	for n, want := range map[int]int{0: 4, 1: 4, 4: 4, 5: 8, 8: 8, 9: 16, 4096: 4096, 5000: 8192} {
 		if got := minLen << class(n); got != want {
