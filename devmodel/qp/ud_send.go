@@ -100,9 +100,9 @@ func (q *QP) sendDatagrams(n int) (more bool) {
 		if !q.Fetch(w) {
 			return false
 		}
-		code := w.Fault
+		code, copies := w.Fault, 1
 		if code == 0 && w.Kind != roce.KindLocal {
-			code = q.sendDatagram(w)
+			code, copies = q.sendDatagram(w)
 		}
 		if code == 0 && w.Signaled && !q.Completed(w) {
 			code = roce.Catastrophic
@@ -112,27 +112,33 @@ func (q *QP) sendDatagrams(n int) (more bool) {
 			q.Fail(code, roce.SourceSQ, w.Index)
 			return false
 		}
-		left -= int(max(w.Len, frameCost))
+		left -= copies * int(max(w.Len, frameCost))
 	}
 	return true
 }
 
+// groupCopies is for how many copies a datagram to a group counts in what a step
+// may copy: it may come to 64 QPs of this card, and to as many of each other one
+// of the process.
+const groupCopies = 16
+
 // sendDatagram makes one packet of a WQE and sends it. What becomes of it then
-// nobody knows, so that is all there is to do.
-func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
+// nobody knows, so that is all there is to do. It tells for how many copies that
+// counts.
+func (q *QP) sendDatagram(w *roce.WQE) (code roce.Code, copies int) {
 	t, c := q.table, &q.ctx
 	id := w.Key & handleMask
 	h := t.handle(id)
 	switch {
 	case h == nil:
 		t.emit(HandleAbsent{QP: q.id, Program: q.program(), AH: id, Index: w.Index})
-		return noSuchHandle
+		return noSuchHandle, 0
 	case h.PD != c.PD():
 		t.emit(HandleForeign{QP: q.id, Program: q.program(), AH: id, Index: w.Index, PD: h.PD, Own: c.PD()})
-		return handleOfOtherPD
+		return handleOfOtherPD, 0
 	case w.Len > min(c.PathMTU(), maxDatagram):
 		t.emit(DatagramTooLong{QP: q.id, Program: q.program(), Index: w.Index, Bytes: w.Len, MTU: c.PathMTU()})
-		return datagramTooLong
+		return datagramTooLong, 0
 	}
 	p := wire.Packet{Opcode: wire.UDSendOnly, Solicited: w.Solicited, PKey: c.PKey(), DestQP: uint32(bits(w.Addr, 55, 32)),
 		PSN: q.ud.psn, QKey: uint32(w.Addr), SourceQP: q.id, Imm: w.Imm}
@@ -147,18 +153,18 @@ func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
 	at, n := wire.HeaderLen(&path, p.Opcode), int(w.Len)
 	b := t.buffers.scratch(at + n + wire.Trailer)
 	if b == nil {
-		return roce.Catastrophic // no frame is as long as this one cannot be
+		return roce.Catastrophic, 0 // no frame is as long as this one cannot be
 	}
 	defer b.release()
 	if f := q.read(b.bytes[at:at+n], &w.SGL, 0); f.failed {
-		return f.code
+		return f.code, 0
 	}
 	q.ud.psn = (q.ud.psn + 1) & psnMask
 	if !h.Reachable {
 		for c := range q.each {
 			c.noRoute(path.IPv4, 1)
 		}
-		return 0
+		return 0, 1
 	}
 	f := p.Encode(b.bytes, &path, n)
 	for c := range q.each {
@@ -175,7 +181,10 @@ func (q *QP) sendDatagram(w *roce.WQE) roce.Code {
 		i := frame.Parse(f)
 		t.Receive(f, &i)
 	}
-	return 0
+	if group {
+		return 0, groupCopies
+	}
+	return 0, 1
 }
 
 // maxDatagram is the longest path MTU.

@@ -456,6 +456,29 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
+// Datagrams to groups have many copies made of them: a step sends few of them, and
+// goes on with the next.
+func TestMulticastStep(t *testing.T) {
+	b, out, s := datagrams(t, nil, 2)
+	const posted = 20
+	b.fill(data, 1000, 5)
+	for range posted {
+		s[0].post(wr{op: opSend, sges: []sge{{data, 1000}}}.to(groupAH, 0xFFFFFF, qkey))
+	}
+	s[0].ring()
+	last := 0
+	for range posted {
+		b.engine.Drain(1)
+		if n := len(out.frames) - last; n > 5 {
+			t.Errorf("%d datagrams in a step", n)
+		}
+		last = len(out.frames)
+	}
+	if last != posted {
+		t.Errorf("%d datagrams, want %d", last, posted)
+	}
+}
+
 // SQD, SUSPEND_QP and ERROR end what is sent, at once, and the first two let it
 // go on.
 func TestDatagramsStop(t *testing.T) {
