@@ -71,6 +71,19 @@ crowded() {
 	grep -h -i 'invalid\|fail\|could' /tmp/s[0-9]* /tmp/c[0-9]*
 	rm -f /tmp/s[0-9]* /tmp/c[0-9]*
 }
+load() {
+	ib_write_bw -F -D 900 -x $gid4 > /tmp/server 2>&1 & server=$!
+	n=0
+	until tcp; do
+		n=$((n+1)); [ $n -lt 600 ] || { echo "FAILED: nobody listens"; cat /tmp/server; return; }
+		sleep 0.1
+	done
+	ib_write_bw -F -D 900 -x $gid4 $self > /tmp/client 2>&1 & client=$!
+}
+unload() {
+	kill -0 $client 2> /dev/null || { echo "FAILED: ib_write_bw has ended"; cat /tmp/client /tmp/server; }
+	{ kill -9 $client $server; wait $client $server; } 2> /dev/null
+}
 churn() {
 	pids=
 	for i in $(seq $1); do python3 churn.py $2 $i > /tmp/churn$i 2>&1 & pids="$pids $!"; done
@@ -170,10 +183,9 @@ func (m *machine) manyOfPerftest() string {
 // churn has programs make and end what they have, under load.
 func (m *machine) churn() string {
 	const lasts = 60 // seconds
-	m.quiet(`serve tcp 'ib_write_bw -F -e -D 900 -x $gid4'; ib_write_bw -F -e -D 900 -x $gid4 $self > /tmp/client 2>&1 & client=$!`)
-	m.quiet(fmt.Sprintf("churn %d %d", churns, lasts))
+	m.quiet(fmt.Sprintf("load; churn %d %d", churns, lasts))
 	out := m.ask("churned")
-	m.quiet(`kill -0 $client || { echo "FAILED: ib_write_bw has ended"; cat /tmp/client; }; kill -9 $client $server; wait $client $server`)
+	m.quiet("unload")
 	sum := map[string]int{}
 	for line := range strings.Lines(out) {
 		var did map[string]int
