@@ -36,5 +36,6 @@ bench: build
 	$(GO) test -count=1 -timeout 60m -v ./test/bench -run TestGuests -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestBoot -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestRegions -measure
-	$(GO) test -count=1 -timeout 10m -v ./test/bench -run TestTraffic -measure
+	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestTraffic -measure
+	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestScale -measure
 	$(GO) test -count=1 -timeout 20m -v ./test/bench -run TestMeasure -measure

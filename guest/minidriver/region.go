@@ -88,6 +88,20 @@ func (g *Guest) allocAligned(size int) (*Buf, error) {
 	return nil, fmt.Errorf("allocating an aligned run of %d bytes: %w", size, ErrNoMemory)
 }
 
+// Repeated is a region at address va whose pages are those of m, again and again:
+// many pages in little memory. It is not to be freed; m is, when it is not in use.
+// m begins and ends with a page.
+func (m *Region) Repeated(va uint64, times int) (*Region, error) {
+	if m.first != 0 || m.Size%m.PageSize != 0 || va%uint64(m.PageSize) != 0 {
+		return nil, fmt.Errorf("%d bytes at %#x, %d in their first page, are not repeated: no whole pages of %d", m.Size, va, m.first, m.PageSize)
+	}
+	r := &Region{VA: va, Size: times * m.Size, PageSize: m.PageSize}
+	for range times {
+		r.pages = append(r.pages, m.pages...)
+	}
+	return r, nil
+}
+
 // Free gives the pages back; they are poison now.
 func (m *Region) Free() {
 	for _, b := range m.pages {

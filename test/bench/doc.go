@@ -8,6 +8,7 @@
 //	go test ./test/bench -measure -run TestBoot	from nothing to the end of a pingpong
 //	go test ./test/bench -measure -run TestRegions	look-ups of pages, registrations
 //	go test ./test/bench -measure -run TestTraffic	RDMA writes from card to card
+//	go test ./test/bench -measure -run TestScale	many queue pairs, many registered pages
 //	go test ./test/bench -measure -run TestMeasure	accesses to registers
 //
 // A run ends with a table and fails if a bound is missed twice.
@@ -39,9 +40,18 @@
 //
 //	go test ./test/bench -measure -run TestGuests -inside -cpuprofile /tmp/cpu -pairs vrnic -mtu 1500 -programs 'write_lat'
 //
-// RDMA writes go between two cards that the test's process serves, beside copies of
-// the same bytes between the same pages: as bursts, as frames, and as frames over
-// an uplink between two hosts. Nothing is promised of them yet.
+// RDMA writes go between two cards that the test's process serves, in turns with
+// copies of the same bytes between the same pages: as bursts, as frames that a
+// capture sees, and as frames over an uplink between two hosts. Of the bursts
+// something is promised; the rest is told. What counts is the processor's time of
+// the devices: all that the process had, less what the thread had that stands for
+// the guest and its driver. By the clock the same is promised only where others left
+// the process nearly all of the CPUs that it wanted. One flow is one shard's work.
+//
+// Queue pairs, and registered pages, are used one after the other in an order
+// that caches cannot guess, few of them in turns with all. The memory of a queue
+// pair is what the devices, and not the driver, have allocated for it when it has
+// worked and is idle.
 //
 // Look-ups of pages are counted by the processor's time of the one thread that does
 // them. Registrations are from one process to another, by the clock; on a machine that
