@@ -66,12 +66,12 @@ func cards(t *testing.T, n int) (context.Context, []string, *findings) {
 // if they stand still for a while.
 const fuzzPatience = time.Minute
 
-// serveForFuzz serves one device for as long as fuzzing goes on. What the device
-// says of the guest is of no interest, and would fill memory.
-func serveForFuzz(f *testing.F) (context.Context, string) {
+// serveForFuzz serves n devices for as long as fuzzing goes on. What they say of
+// their guests is of no interest, and would fill memory.
+func serveForFuzz(f *testing.F, n int) (context.Context, []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.Cleanup(cancel)
-	return ctx, serveTo(f, ctx, 1, io.Discard)[0]
+	return ctx, serveTo(f, ctx, n, io.Discard)
 }
 
 // attachForFuzz is Attach with much patience.

@@ -68,12 +68,12 @@ func FuzzControl(f *testing.F) {
 	f.Add(wqe(IRDMA_CQP_OP_CREATE_ADDR_HANDLE, WQE{3: 5 | ahIPv4}))
 	f.Add([]byte{2, 0x80, 0xa0, 0x50, 0, 0, 0, 0, 0})
 
-	ctx, socket := serveForFuzz(f)
+	ctx, sockets := serveForFuzz(f, 1)
 	f.Fuzz(func(t *testing.T, program []byte) {
 		g, err := NewGuest(guestMiB)
 		must(t, err)
 		defer g.Close()
-		fn, err := attachForFuzz(ctx, socket, g)
+		fn, err := attachForFuzz(ctx, sockets[0], g)
 		must(t, err)
 		defer fn.Detach()
 		m, err := bringUp(fn, Linux73(), Options{})

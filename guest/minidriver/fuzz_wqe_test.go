@@ -34,47 +34,70 @@ func FuzzWQEs(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(5, 1))
 	fuzzMachine(f, func(t *testing.T, m *machine, program []byte) {
 		r := m.r
-		a, b := newPair(t, r, rnd, pairOptions{user: true, attr: func(a *QPAttr) { a.Retries, a.RNRTries = 1, 7 }})
-		runWQEs(a, b, program)
-		r.AEs, r.cqp.trace, m.i.aq.trace = nil, nil, nil
-		for _, s := range []*side{a, b} {
-			must(t, s.qp.Destroy())
-			for {
-				if _, ok := s.cq.Next(); !ok {
-					break
-				}
+		tryWQEs(t, r, r, rnd, program)
+	})
+}
+
+// FuzzWQEsNear is FuzzWQEs with the QPs on two cards, which are near each other,
+// of two guests.
+func FuzzWQEsNear(f *testing.F) {
+	seedWQEs(f)
+	rnd := rand.New(rand.NewPCG(5, 9))
+	fuzzMachines(f, 2, func(t *testing.T, m []*machine, program []byte) {
+		tryWQEs(t, m[0].r, m[1].r, rnd, program)
+	})
+}
+
+// tryWQEs tries an input on two cards, or one.
+func tryWQEs(t *testing.T, r, peer *IRDMA, rnd *rand.Rand, program []byte) {
+	a, b := newPair(t, r, rnd, pairOptions{peer: peer, user: true, attr: func(a *QPAttr) { a.Retries, a.RNRTries = 1, 7 }})
+	runWQEs(a, b, program)
+	for _, s := range []*side{a, b} {
+		s.qp.r.AEs, s.qp.r.cqp.trace, s.qp.r.ICE.aq.trace = nil, nil, nil
+		must(t, s.qp.Destroy())
+		for {
+			if _, ok := s.cq.Next(); !ok {
+				break
 			}
 		}
-		// The device goes on for others.
-		c, d := newPair(t, r, rnd, pairOptions{})
-		must(t, c.qp.PostSend(c.write(1, d, 0, 5000)))
-		c.waitFor(t, sent(1, Success))
-		endSides(t, a, b, c, d)
-		must(t, m.f.Guest.Check())
-	})
+	}
+	// The device goes on for others.
+	c, d := newPair(t, r, rnd, pairOptions{peer: peer})
+	must(t, c.qp.PostSend(c.write(1, d, 0, 5000)))
+	c.waitFor(t, sent(1, Success))
+	moved(t, c, d, 0, 5000)
+	endSides(t, a, b, c, d)
+	must(t, r.F.Guest.Check())
+	must(t, peer.F.Guest.Check())
 }
 
 // fuzzMachine tries inputs on a machine that is up, the same one as long as none
 // fails.
 func fuzzMachine(f *testing.F, try func(t *testing.T, m *machine, input []byte)) {
-	ctx, socket := serveForFuzz(f)
-	var m *machine
+	fuzzMachines(f, 1, func(t *testing.T, m []*machine, input []byte) { try(t, m[0], input) })
+}
+
+// fuzzMachines is fuzzMachine with n of them, with cards of one process.
+func fuzzMachines(f *testing.F, n int, try func(t *testing.T, m []*machine, input []byte)) {
+	ctx, sockets := serveForFuzz(f, n)
+	var m []*machine
 	leave := func() {
-		if m != nil {
+		for _, m := range m {
 			m.f.Detach()
 			m.f.Guest.Close()
-			m = nil
 		}
+		m = nil
 	}
 	f.Cleanup(leave)
 	f.Fuzz(func(t *testing.T, input []byte) {
-		if m == nil {
+		for len(m) < n {
 			g, err := NewGuest(guestMiB)
 			must(t, err)
-			fn, err := attachForFuzz(ctx, socket, g)
+			fn, err := attachForFuzz(ctx, sockets[len(m)], g)
 			must(t, err)
-			m, err = bringUp(fn, Linux73(), Options{})
+			one, err := bringUp(fn, Linux73(), Options{})
 			must(t, err)
+			m = append(m, one)
 		}
 		defer func() {
 			if t.Failed() { // the next input gets a machine in order
@@ -131,14 +154,13 @@ func runWQEs(a, b *side, p []byte) {
 		p = p[copy(part, p):]
 		return part
 	}
-	f := a.qp.r.F
 	for n := 0; len(p) > 0 && n < 64; n++ {
 		kind := take(1)[0]
 		s, peer := a, b
 		if kind&0x80 != 0 {
 			s, peer = b, a
 		}
-		q := s.qp
+		q, f := s.qp, s.qp.r.F
 		known := func(raw []byte) []byte {
 			for off := 0; off < len(raw); off += 8 {
 				w := le.Uint64(raw[off:])
@@ -202,9 +224,11 @@ func runWQEs(a, b *side, p []byte) {
 			f.Write32(userCQArm, s.cq.ID)
 		}
 	}
-	f.flush()
+	for _, s := range []*side{a, b} {
+		s.qp.r.F.flush()
+	}
 	for end := time.Now().Add(2 * time.Millisecond); time.Now().Before(end); {
-		if a.qp.r.Work() != nil {
+		if a.qp.r.Work() != nil || b.qp.r.Work() != nil {
 			return
 		}
 	}

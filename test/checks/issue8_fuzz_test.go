@@ -20,6 +20,7 @@ var issue8Targets = []fuzzTarget{
 	{"connection", miniDriverPackage, "FuzzRoCE"},
 	{"datagrams", miniDriverPackage, "FuzzDatagramPackets"},
 	{"datagram-wqes", miniDriverPackage, "FuzzDatagramWQEs"},
+	{"near-wqes", miniDriverPackage, "FuzzWQEsNear"},
 	{"receive", "./devmodel/qp", "FuzzReceive"},
 	{"packet", "./devmodel/roce/wire", "FuzzParse"},
 	{"impair", "./fabric", "FuzzParseImpair"},
