@@ -29,6 +29,7 @@ const storageLibrary = worldLibrary + programLibrary + `
 NVMET=/sys/kernel/config/nvmet
 # target: a disk in memory, for whoever asks at this address
 target() {
+	had=$(held)
 	modprobe nvmet_rdma && modprobe brd rd_nr=1 rd_size=163840 || echo "FAILED: modprobe"
 	[ -d $NVMET ] || mount -t configfs none /sys/kernel/config
 	mkdir -p $NVMET/subsystems/disk/namespaces/1 $NVMET/ports/1
@@ -42,10 +43,18 @@ target() {
 	cd /
 	cm || echo "FAILED: nobody listens"
 }
+# untarget: and nothing is left, but completion queues, which the kernel keeps for
+# the next (core/cq.c:ib_cq_pool_put)
 untarget() {
 	rm $NVMET/ports/1/subsystems/disk
 	rmdir $NVMET/ports/1 $NVMET/subsystems/disk/namespaces/1 $NVMET/subsystems/disk
+	n=0
+	until now=$(held); [ "$now" = "$had" ]; do
+		n=$((n+1)); [ $n -lt 200 ] || { echo "FAILED: left behind: $now, before $had"; return; }
+		sleep 0.1
+	done
 }
+held() { rdma resource show $IB | sed 's/ cq [0-9]*//'; }
 # disk: the one that a guest has as a host, once it is there
 disk() {
 	n=0
@@ -117,8 +126,9 @@ func nvmeOn(kernel string, test func(*storage) string) func(*testing.T, *env) {
 			machines = append(machines, m)
 		}
 		s := &storage{t: t, e: e, server: server, kernel: kernel, host: machines[0], target: machines[1]}
-		before := s.host.left()
 		s.target.quiet("target")
+		s.host.quiet("attach; detach") // and the kernel has the completion queues that it keeps
+		before := s.host.left()
 		begin := time.Now()
 		measured := test(s)
 		if after := s.host.left(); after != before {
