@@ -34,7 +34,8 @@
 //     complete: whoever finds that, the host that cuts packets or the peer that
 //     copies, says so by a SourceFault.
 //   - A loss is known from what comes behind it, and then costs one retry
-//     whatever the peer says of it; only the last packets need the timer.
+//     whatever the peer says of it; only the last packets need the timer. Where
+//     packets have been lost before, they are asked for once soon.
 //   - PSNs are 24 bits and wrap. A read may take 2^23 of them: distances from
 //     the oldest unacknowledged PSN are unsigned.
 //   - Nothing here is retried for ever but RNR with count 7.

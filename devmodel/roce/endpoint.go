@@ -29,6 +29,7 @@ type Store struct {
 type Scratch struct {
 	out Run
 	dst SGL
+	wqe WQE
 }
 
 // lent is memory of others.
@@ -119,7 +120,8 @@ func (e *Endpoint) Progress() (again bool) {
 // waits on the way.
 func (e *Endpoint) Delay() {
 	if r := &e.req; r.live && !r.resting && r.deadline != 0 {
-		r.deadline = r.host.Now() + r.cfg.Timeout
+		r.since = r.host.Now()
+		r.deadline = r.since + r.patience()
 	}
 }
 
@@ -143,7 +145,7 @@ func (e *Endpoint) Drop() {
 	r.entries.Clear()
 	r.entries.Rest(&e.lent.store.entries)
 	r.cur, r.flight, r.reads = 0, 0, 0
-	r.retries, r.rnrs, r.gap, r.denied, r.untold, r.resting, r.deadline = 0, 0, false, false, false, false, 0
+	r.retries, r.rnrs, r.gap, r.denied, r.probed, r.untold, r.resting, r.deadline = 0, 0, false, false, false, false, false, 0
 	// PSNs of what was never sent are the next ones'.
 	r.una, r.next = r.high, r.high
 }

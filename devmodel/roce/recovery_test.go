@@ -88,6 +88,53 @@ func TestGapsInResponses(t *testing.T) {
 	}
 }
 
+// The end of a message is lost. The first time that takes the timer; then packets
+// are known to be lost here, and it takes a moment, once, beside what retries allow.
+func TestProbe(t *testing.T) {
+	const retries = 2
+	p := wired(t, settings{retries: retries})
+	n, silent := times{}, false
+	p.net.wire.drop = func(_ *node, r *Run) bool { return silent || r.Op == Write && r.Last && n.of(r) == 1 }
+	took := func() time.Duration {
+		begin := p.net.now
+		p.a.post(writeOf(p.a, 0, 0, 0, 5000))
+		p.drive(time.Minute)
+		return p.net.now - begin
+	}
+	for i, most := range []time.Duration{timeout, leastPatience, 2 * leastPatience} {
+		if d := took(); d < leastPatience || d > most+time.Millisecond || i == 0 && d < timeout {
+			t.Errorf("took %v, want %v at most", d, most)
+		}
+	}
+	p.want(p.a, "sq 0 op 0", "sq 0 op 0", "sq 0 op 0")
+	silent = true
+	if d, want := took(), (retries+1)*timeout; d < want || d > want+timeout {
+		t.Errorf("given up after %v, want %v and one probe", d, want)
+	}
+	if len(p.a.fails) != 1 {
+		t.Errorf("%q", p.a.fails)
+	}
+}
+
+// On a long way, what has been lost before does not have everything sent twice.
+func TestProbeOnLongWay(t *testing.T) {
+	p := wired(t, settings{retries: 7})
+	p.net.wire.delay = 30 * time.Millisecond // more than the least patience, there and back
+	lost := false
+	p.net.wire.drop = func(_ *node, r *Run) bool {
+		drop := !lost && r.Op == Write
+		lost = lost || drop
+		return drop
+	}
+	for i := range uint32(20) {
+		p.a.post(writeOf(p.a, i, 0, 0, 10))
+		p.drive(time.Minute)
+	}
+	if s := p.a.ep.Stats; s.OutWrites != 20 || s.Retransmitted > 2 {
+		t.Errorf("%d writes, %d packets sent again, want the one that was lost and one that seemed so", s.OutWrites, s.Retransmitted)
+	}
+}
+
 // Progress keeps the timer away, however long a message takes.
 func TestSlowNetwork(t *testing.T) {
 	p := wired(t, settings{mtu: 256})

@@ -67,6 +67,14 @@ type requester struct {
 	resting       bool          // after an RNR NAK
 	deadline      time.Duration // of the rest or of the retransmission; 0: none
 
+	// Of the last packets of a burst nothing tells but time. Where packets are known
+	// to be lost, what is late is asked for once soon, which is not counted, and
+	// only then in earnest. Where none is, nothing is ever sent again too early.
+	lossy   bool
+	probed  bool          // since the last progress
+	since   time.Duration // when the wait for progress began
+	slowest time.Duration // progress of late
+
 	// News of a source fault waits for room on the link.
 	untold bool
 	news   struct {
@@ -140,8 +148,23 @@ func (r *requester) watch() {
 	case !r.live || r.flight == 0:
 		r.deadline = 0
 	case r.deadline == 0:
-		r.deadline = r.host.Now() + r.cfg.Timeout
+		now := r.host.Now()
+		if !r.probed {
+			r.since = now
+		}
+		r.deadline = now + r.patience()
 	}
+}
+
+// leastPatience is more than the clock's grain and what a busy host may add.
+const leastPatience = 20 * time.Millisecond
+
+// patience is how long progress is waited for.
+func (r *requester) patience() time.Duration {
+	if r.lossy && !r.probed {
+		return min(max(leastPatience, 2*r.slowest), r.cfg.Timeout)
+	}
+	return r.cfg.Timeout
 }
 
 // fetch takes the next WQE from the host.
@@ -152,12 +175,12 @@ func (r *requester) fetch() bool {
 	if n := r.entries.Len(); n > 0 && r.entries.At(n-1).w.Fault != 0 {
 		return false // nothing behind it is executed
 	}
-	e := r.entries.Push(&r.lent.store.entries)
-	e.first, e.n, e.sent, e.acked, e.started, e.done, e.ending = r.next, 0, 0, 0, false, false, false
-	if !r.host.Fetch(&e.w) {
-		r.entries.Drop()
+	w := &r.lent.scratch.wqe // mostly there is none, which is not to cost an entry
+	if !r.host.Fetch(w) {
 		return false
 	}
+	e := r.entries.Push(&r.lent.store.entries)
+	*e = entry{w: *w, first: r.next}
 	if e.w.Fault == 0 && e.w.Kind != KindLocal {
 		e.n = packets(e.w.Len, r.cfg.MTU)
 		r.next = psn(r.next + e.n)
@@ -373,7 +396,11 @@ func (r *requester) cover(p uint32) (missing bool) {
 // settle follows up on changed entries.
 func (r *requester) settle(progress bool) {
 	if progress {
-		r.retries, r.rnrs, r.gap, r.denied = 0, 0, false, false
+		r.lossy = r.lossy || r.retries > 0
+		if r.deadline != 0 && !r.resting && r.retries == 0 {
+			r.slowest = max(r.host.Now()-r.since, r.slowest-r.slowest/8)
+		}
+		r.retries, r.rnrs, r.gap, r.denied, r.probed = 0, 0, false, false, false
 		if !r.resting {
 			r.deadline = 0 // and set anew while something is outstanding
 		}
@@ -484,6 +511,11 @@ func (r *requester) expire() {
 		return
 	}
 	r.gap = false
+	if r.lossy && !r.probed {
+		r.probed = true
+		r.goBack()
+		return
+	}
 	r.retry()
 }
 
