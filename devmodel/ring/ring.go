@@ -99,9 +99,6 @@ func (r *Ring[T]) Pop() {
 	r.n--
 }
 
-// Drop takes the newest element away again.
-func (r *Ring[T]) Drop() { r.n-- }
-
 // Clear takes all elements away.
 func (r *Ring[T]) Clear() { r.head, r.n = 0, 0 }
 

@@ -29,9 +29,6 @@ func TestRing(t *testing.T) {
 		case k < 17 && len(want) > 0:
 			r.Pop()
 			want = want[1:]
-		case k < 18 && len(want) > 0:
-			r.Drop()
-			want = want[:len(want)-1]
 		case k == 18:
 			r.Rest(&p)
 		case k == 19 && rnd.IntN(100) == 0:

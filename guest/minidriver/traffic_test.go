@@ -421,6 +421,11 @@ func (tr *traffic) round(interrupts bool) error {
 	if err := tr.post(); err != nil {
 		return err
 	}
+	return tr.finish(interrupts)
+}
+
+// finish waits for a round that is posted, and checks what it was to change.
+func (tr *traffic) finish(interrupts bool) error {
 	if err := tr.drain(interrupts); err != nil {
 		return err
 	}
