@@ -90,7 +90,7 @@ def receive(own, n):
 def send(own, peer, qpn, n):
     DEPTH = 32
     s = Side(own, DEPTH, DEPTH, 1)
-    dgid = str(ipaddress.ip_address(("::ffff:" if "." in peer else "") + peer))
+    dgid = ipaddress.ip_address(("::ffff:" if "." in peer else "") + peer).exploded
     ah = AH(s.pd, attr=AHAttr(gr=GlobalRoute(dgid=GID(dgid), sgid_index=s.gid, hop_limit=1), is_global=1, port_num=1))
     sent, done, end = 0, 0, time.monotonic() + 100
     while done < n:
