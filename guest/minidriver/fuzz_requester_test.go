@@ -25,8 +25,10 @@ import (
 //	syndrome (1) a number among them, or itself
 //	payload (2)  its length, up to 1023
 func FuzzRequester(f *testing.F) {
-	for _, seed := range requesterSeeds() {
-		f.Add(seed)
+	for n, seed := range requesterSeeds() {
+		if !raced || n%4 == 0 {
+			f.Add(seed)
+		}
 	}
 	x := newRoceWorld(f, 3)
 	f.Fuzz(func(t *testing.T, input []byte) {

@@ -41,7 +41,9 @@ func FuzzWQEs(f *testing.F) {
 // FuzzWQEsNear is FuzzWQEs with the QPs on two cards, which are near each other,
 // of two guests.
 func FuzzWQEsNear(f *testing.F) {
-	seedWQEs(f)
+	if !raced { // those checked in do
+		seedWQEs(f)
+	}
 	rnd := rand.New(rand.NewPCG(5, 9))
 	fuzzMachines(f, 2, func(t *testing.T, m []*machine, program []byte) {
 		tryWQEs(t, m[0].r, m[1].r, rnd, program)
