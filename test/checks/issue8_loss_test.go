@@ -519,3 +519,47 @@ func (p *lossy) stranger() {
 	}
 	p.e.part(t, "stranger", "rping -c", fmt.Sprintf("it has given up after %.0f s", took.Seconds()), took)
 }
+
+// TestJudgeImpaired has one thing at a time that is wrong, or is not.
+func TestJudgeImpaired(t *testing.T) {
+	p := chosen(t, tools(100), "rc_pingpong checked")[0]
+	good := func() (o [2]outcome) {
+		for i := range o {
+			c := tally{"OutRdmaSends": 100, "InRdmaSends": 100, "OutRdmaWrites": 0, "InRdmaWrites": 0, "OutRdmaReads": 0, "InRdmaReads": 0, "TxUDP": 520, "RxUDP": 510}
+			for _, name := range cardDevice.errors {
+				c[name] = 0
+			}
+			c["RetransSegs"] = 20
+			o[i] = outcome{device: cardDevice, output: "100 iters in 0.10 seconds\n", counted: c}
+		}
+		return o
+	}
+	loss, corrupt := impairments[0], impairments[2]
+	if bad := p.judgeImpaired(loss, good()); len(bad) > 0 {
+		t.Errorf("nothing is wrong: %q", bad)
+	}
+	gone := func(o *[2]outcome) {
+		o[1].status, o[1].output = 1, "Failed status transport retry counter exceeded (12) for wr_id 2\n"
+	}
+	for what, c := range map[string]struct {
+		im    impairment
+		spoil func(o *[2]outcome)
+		bad   bool
+		early bool
+	}{
+		"a packet discarded":      {loss, func(o *[2]outcome) { o[0].counted["ip4InDiscards"]++ }, true, false},
+		"one with a wrong ICRC":   {corrupt, func(o *[2]outcome) { o[0].counted["ip4InDiscards"]++ }, false, false},
+		"no route":                {corrupt, func(o *[2]outcome) { o[0].counted["ip4OutNoRoutes"]++ }, true, false},
+		"a message twice":         {loss, func(o *[2]outcome) { o[1].counted["InRdmaSends"]++ }, true, false},
+		"data":                    {loss, func(o *[2]outcome) { o[1].output += "invalid data in page 0\n" }, true, false},
+		"left early":              {loss, gone, true, true},
+		"a message has not come":  {loss, func(o *[2]outcome) { gone(o); o[0].counted["InRdmaSends"]-- }, true, false},
+		"the other has not ended": {loss, func(o *[2]outcome) { gone(o); o[0].output = "" }, true, false},
+	} {
+		o := good()
+		c.spoil(&o)
+		if bad := p.judgeImpaired(c.im, o); len(bad) > 0 != c.bad || p.leftEarly(o) != c.early {
+			t.Errorf("%s: %q, left early: %v", what, bad, p.leftEarly(o))
+		}
+	}
+}
