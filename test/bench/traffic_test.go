@@ -30,7 +30,7 @@ const (
 	engineSmall   = 1e6 // writes of 64 B per second and shard
 	engineAllocs  = 0.001
 	quietMachine  = 0.9 // share of the CPUs wanted from which on the clock counts, too
-	slicesOfRound = 8
+	slicesOfRound = 4
 )
 
 // TestTraffic measures RDMA writes from one card to another.
@@ -65,6 +65,7 @@ type flow struct {
 
 const (
 	flowBytes = 1 << 20
+	flowWRs   = 1024
 	flowPD    = 5
 )
 
@@ -125,11 +126,11 @@ func newFlow(t *testing.T, cards [2]*minidriver.IRDMA, size, batch, mtu int) *fl
 	var qps [2]*minidriver.QP
 	var mrs [2]*minidriver.MR
 	for k, r := range cards {
-		cq, err := r.CreateCQ(512, 0, false)
+		cq, err := r.CreateCQ(2*flowWRs, 0, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		qps[k], err = r.NewQP(minidriver.QPConfig{Send: cq, Recv: cq, PD: flowPD, SendWRs: 512, RecvWRs: 1, SendSGEs: 1, RecvSGEs: 1})
+		qps[k], err = r.NewQP(minidriver.QPConfig{Send: cq, Recv: cq, PD: flowPD, SendWRs: flowWRs, RecvWRs: 1, SendSGEs: 1, RecvSGEs: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,9 +159,9 @@ func newFlow(t *testing.T, cards [2]*minidriver.IRDMA, size, batch, mtu int) *fl
 	return f
 }
 
-// run does so many writes more, a few batches ahead.
+// run does so many writes more, with as many posted as there is room for.
 func (f *flow) run(writes int) error {
-	depth := max(2, 192/f.batch)
+	depth := flowWRs / f.batch
 	for end := f.done + max(1, writes/f.batch); f.done < end; {
 		for f.posted < end && f.posted-f.done < depth {
 			at := f.posted * f.batch % len(f.wrs)
@@ -239,17 +240,17 @@ func writes(t *testing.T, way string) (list []figure) {
 		bytes            int // of a slice
 		packets          bool
 	}{
-		{"1 MiB, MTU 4096", 1 << 20, 1, 4096, 64 << 20, true},
-		{"1 MiB, MTU 1024", 1 << 20, 1, 1024, 64 << 20, true},
-		{"4 KiB", 4 << 10, 16, 4096, 32 << 20, false},
-		{"64 B, 32 with a doorbell", 64, 32, 1024, 2 << 20, false},
+		{"1 MiB, MTU 4096", 1 << 20, 1, 4096, 256 << 20, true},
+		{"1 MiB, MTU 1024", 1 << 20, 1, 1024, 256 << 20, true},
+		{"4 KiB", 4 << 10, 16, 4096, 64 << 20, false},
+		{"64 B, 32 with a doorbell", 64, 32, 1024, 8 << 20, false},
 	} {
 		if way == near && c.mtu == 1024 && c.packets {
 			continue // it makes no difference without frames
 		}
 		bytes := c.bytes
 		if way != near {
-			bytes /= 32
+			bytes /= 128
 		}
 		f := newFlow(t, cards, c.size, c.batch, c.mtu)
 		n := bytes / c.size
