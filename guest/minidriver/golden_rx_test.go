@@ -411,3 +411,23 @@ func TestGoldenInterrupts(t *testing.T) {
 	must(t, i.Remove())
 	quiet(t, complaints)
 }
+
+// Descriptors of frames in several buffers are posted anew: when the ring has come
+// round they are not taken for frames that are there.
+func TestReceiveRingComesRound(t *testing.T) {
+	i, w, complaints := wired(t, Linux73(), Options{MTU: 9000, CPUs: 1})
+	f := frametest.Build(t, etherLayer(i, false, 0x88b6), pattern(9000))
+	for n := range ringLen {
+		w.inject(f)
+		got := collect(t, i, 1)[0]
+		sameFrame(t, "long", got.Data, f)
+		if got.Buffers < 2 {
+			t.Fatalf("in %d buffers", got.Buffers)
+		}
+		if x, ok, err := i.Receive(i.queues[0]); ok || err != nil {
+			t.Fatalf("behind frame %d another of %d bytes, %v", n, len(x.Data), err)
+		}
+	}
+	must(t, i.Remove())
+	quiet(t, complaints)
+}

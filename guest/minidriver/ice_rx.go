@@ -82,8 +82,8 @@ func (i *ICE) postRx(q *queuePair, n int) {
 		// Only the address is written: what the device wrote behind it stays.
 		q.rx.Store64(q.rxPosted*rxDescSize, q.bufs.IOVA+uint64(off))
 		q.rxPosted = (q.rxPosted + 1) % ringLen
+		le.PutUint16(q.rx.Bytes()[q.rxPosted*rxDescSize+8:], 0) // not DD any more
 	}
-	le.PutUint16(q.rx.Bytes()[q.rxPosted*rxDescSize+8:], 0)
 	if tail := q.rxPosted &^ 7; tail != q.rxTail {
 		q.rxTail = tail
 		i.F.Write32(QRX_TAIL(q.id), uint32(tail))
