@@ -24,4 +24,5 @@ var issue8Targets = []fuzzTarget{
 	{"receive", "./devmodel/qp", "FuzzReceive"},
 	{"packet", "./devmodel/roce/wire", "FuzzParse"},
 	{"impair", "./fabric", "FuzzParseImpair"},
+	{"explain", miniDriverPackage, "FuzzExplain"},
 }
