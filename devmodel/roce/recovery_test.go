@@ -226,6 +226,32 @@ func TestRNRWhileGoingBack(t *testing.T) {
 	}
 }
 
+// A requester rests as long as the peer asks for, be that a hundredth of a
+// millisecond or more than half a second (rxe_comp.c:rnrnak_usec).
+func TestRestOfEveryCode(t *testing.T) {
+	for code, rest := range []time.Duration{655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
+		2560, 3840, 5120, 7680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760, 327_680, 491_520} {
+		p := newPair(t, settings{rnr: 7, retries: 1})
+		p.net.rec = true
+		p.net.drop = func(*node, *Run) bool { return true }
+		p.a.post(sendOf(p.a, 0, 0, 10))
+		p.a.progress()
+		p.a.ep.Handle(&Run{Op: Acknowledge, First: true, Last: true, N: 1, Syndrome: synRNR | uint8(code)})
+		p.a.progress()
+		if at := p.a.ep.Deadline(); at != rest*time.Microsecond {
+			t.Errorf("code %d: %v, want %v", code, at, rest*time.Microsecond)
+		}
+		p.net.now = rest*time.Microsecond - 1
+		p.a.progress()
+		sent := len(p.net.sent)
+		p.net.now++
+		p.a.progress()
+		if len(p.net.sent) != 2 || sent != 1 {
+			t.Errorf("code %d: sent %d times, then %d times", code, sent, len(p.net.sent))
+		}
+	}
+}
+
 // A late response to a read, while the requester rests for what comes behind
 // the read, does not stop the clock of the rest.
 func TestGapWhileResting(t *testing.T) {
