@@ -72,8 +72,28 @@ type cursor struct {
 	list  []Segment
 	i     int
 	off   uint32
-	last  *region // where the piece before was: the next one mostly is, too
+	// Where the last pieces were: a guest's memory is in few maps, so that the
+	// next one mostly is there, too.
+	near, other *region
 }
+
+// find returns the region that holds iova, or nil.
+func (c *cursor) find(iova uint64) *region {
+	switch {
+	case c.near.holds(iova):
+	case c.other.holds(iova):
+		c.near, c.other = c.other, c.near
+	default:
+		r, _ := c.t.find(iova)
+		if r == nil {
+			return nil
+		}
+		c.near, c.other = r, c.near
+	}
+	return c.near
+}
+
+func (r *region) holds(iova uint64) bool { return r != nil && iova-r.start < r.size }
 
 // op names the cursor's accesses in a Fault.
 func (c *cursor) op() string {
@@ -97,10 +117,7 @@ func (c *cursor) next(n uint64) ([]byte, error) {
 	if iova < s.IOVA {
 		return nil, &Fault{Op: c.op(), IOVA: s.IOVA, Len: uint64(s.Len), Why: wraps}
 	}
-	if c.last == nil || iova-c.last.start >= c.last.size {
-		c.last, _ = c.t.find(iova)
-	}
-	b, f := c.last.span(c.op(), iova, min(n, uint64(s.Len-c.off)), c.write)
+	b, f := c.find(iova).span(c.op(), iova, min(n, uint64(s.Len-c.off)), c.write)
 	if f != nil {
 		f.Len = uint64(s.Len - c.off)
 		return nil, f
@@ -109,16 +126,17 @@ func (c *cursor) next(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// check walks the first n bytes of the list without touching them.
-func (c cursor) check(n uint64) error {
-	for n > 0 {
-		b, err := c.next(n)
-		if err != nil {
-			return err
-		}
+// check walks the next n bytes of the list without touching them, and stays where
+// it is.
+func (c *cursor) check(n uint64) (err error) {
+	i, off := c.i, c.off
+	for n > 0 && err == nil {
+		var b []byte
+		b, err = c.next(n)
 		n -= uint64(len(b))
 	}
-	return nil
+	c.i, c.off = i, off
+	return err
 }
 
 func total(list []Segment) (n uint64) {
@@ -128,8 +146,33 @@ func total(list []Segment) (n uint64) {
 	return n
 }
 
+// whole finds the bytes of both sides if they are in one piece each, as the most
+// and shortest copies are.
+func (c *copier) whole(n uint64) (whole bool, err error) {
+	if len(c.src.list) != 1 || len(c.dst.list) != 1 || n == 0 {
+		return false, nil
+	}
+	if c.srcNow, err = c.src.next(n); err != nil {
+		return false, err
+	}
+	if uint64(len(c.srcNow)) == n {
+		if c.dstNow, err = c.dst.next(n); err != nil || uint64(len(c.dstNow)) == n {
+			return err == nil, err
+		}
+	}
+	c.srcNow, c.dstNow = nil, nil
+	c.src.i, c.src.off, c.dst.i, c.dst.off = 0, 0, 0, 0
+	return false, nil
+}
+
 func (c *copier) run() error {
 	left := min(total(c.dst.list), total(c.src.list))
+	if whole, err := c.whole(left); err != nil {
+		return err
+	} else if whole {
+		copyLastLast(c.dstNow, c.srcNow)
+		return nil
+	}
 	if err := c.src.check(left); err != nil {
 		return err
 	}
