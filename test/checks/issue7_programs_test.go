@@ -186,7 +186,7 @@ func (m *machine) names(last, peer int) {
 type tally map[string]int
 
 // older are the names of counters in kernels before.
-var older = strings.NewReplacer("iwIn", "In", "iwOut", "Out", "tcpRetransSegs", "RetransSegs")
+var older = strings.NewReplacer("iwIn", "In", "iwOut", "Out", "iwRdma", "Rdma", "tcpRetransSegs", "RetransSegs")
 
 // statistics asks the device, as users do.
 func (m *machine) statistics() tally {

@@ -117,6 +117,9 @@ func nvmeOn(kernel string, test func(*storage) string) func(*testing.T, *env) {
 		for i, name := range names {
 			c := numbered(smallGuest(t, e, name, kernel, server.sockets[i:i+1]), i+1)
 			c.MemoryMiB = 1024
+			if name == "host" {
+				c.CPUs = 2 // and as many queues
+			}
 			configs = append(configs, c)
 		}
 		var machines []*machine
