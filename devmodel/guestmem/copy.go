@@ -127,16 +127,20 @@ func (c *cursor) next(n uint64) ([]byte, error) {
 }
 
 // check walks the next n bytes of the list without touching them, and stays where
-// it is.
-func (c *cursor) check(n uint64) (err error) {
+// it is. It returns how many pieces there are, and the first ones in into.
+func (c *cursor) check(n uint64, into [][]byte) (pieces int, err error) {
 	i, off := c.i, c.off
 	for n > 0 && err == nil {
 		var b []byte
 		b, err = c.next(n)
 		n -= uint64(len(b))
+		if pieces < len(into) {
+			into[pieces] = b
+		}
+		pieces++
 	}
 	c.i, c.off = i, off
-	return err
+	return pieces, err
 }
 
 func total(list []Segment) (n uint64) {
@@ -173,12 +177,47 @@ func (c *copier) run() error {
 		copyLastLast(c.dstNow, c.srcNow)
 		return nil
 	}
-	if err := c.src.check(left); err != nil {
+	return c.pieces(left)
+}
+
+// pieces is run for lists of several. Those of a step, of as many pages as its
+// bytes have, are looked up once.
+func (c *copier) pieces(left uint64) error {
+	const most = 18
+	var src, dst [most][]byte
+	s, err := c.src.check(left, src[:])
+	if err != nil {
 		return err
 	}
-	if err := c.dst.check(left); err != nil {
+	d, err := c.dst.check(left, dst[:])
+	if err != nil {
 		return err
 	}
+	// A piece is a segment then, so that i tells which.
+	if left == 0 || s > most || d > most || s != len(c.src.list) || d != len(c.dst.list) {
+		c.walk(left)
+		return nil
+	}
+	for c.srcNow, c.dstNow = src[0], dst[0]; ; {
+		n := min(len(c.srcNow), len(c.dstNow))
+		if left -= uint64(n); left == 0 {
+			copyLastLast(c.dstNow[:n], c.srcNow[:n])
+			return nil
+		}
+		copy(c.dstNow[:n], c.srcNow[:n])
+		if c.srcNow = c.srcNow[n:]; len(c.srcNow) == 0 {
+			c.src.i++
+			c.srcNow = src[c.src.i]
+		}
+		if c.dstNow = c.dstNow[n:]; len(c.dstNow) == 0 {
+			c.dst.i++
+			c.dstNow = dst[c.dst.i]
+		}
+	}
+}
+
+// walk copies as it goes through the lists again.
+func (c *copier) walk(left uint64) {
 	for left > 0 {
 		// Both lists are checked and their maps held.
 		if len(c.srcNow) == 0 {
@@ -196,7 +235,6 @@ func (c *copier) run() error {
 		}
 		c.srcNow, c.dstNow = c.srcNow[n:], c.dstNow[n:]
 	}
-	return nil
 }
 
 // copyLastLast copies with the last bytes last: receivers poll them. The

@@ -11,7 +11,7 @@ func (m *Memory) Gather(p []byte, list []Segment) (err error) {
 	old := m.enterList(&x)
 	defer m.leaveList(&x, old, &err)
 	p = p[:min(uint64(len(p)), total(list))]
-	if err := x.cursor.check(uint64(len(p))); err != nil {
+	if _, err := x.cursor.check(uint64(len(p)), nil); err != nil {
 		return err
 	}
 	for len(p) > 0 {
@@ -29,7 +29,7 @@ func (m *Memory) Scatter(list []Segment, p []byte) (err error) {
 	old := m.enterList(&x)
 	defer m.leaveList(&x, old, &err)
 	p = p[:min(uint64(len(p)), total(list))]
-	if err := x.cursor.check(uint64(len(p))); err != nil {
+	if _, err := x.cursor.check(uint64(len(p)), nil); err != nil {
 		return err
 	}
 	for len(p) > 0 {
