@@ -57,7 +57,7 @@ type flow struct {
 	from, to *minidriver.Region
 	qp       *minidriver.QP
 	cq       *minidriver.CQ
-	wrs      []minidriver.SendWR // of a region's length together
+	wrs      []minidriver.SendWR // of a region's length together, or a batch
 	batch    int                 // with one doorbell, of which the last is signalled
 	posted   int                 // batches
 	done     int
@@ -151,7 +151,8 @@ func newFlow(t *testing.T, cards [2]*minidriver.IRDMA, size, batch, mtu int) *fl
 	if err := minidriver.ConnectPair(qps[0], qps[1]); err != nil {
 		t.Fatal(err)
 	}
-	for off := 0; off < flowBytes; off += size {
+	for n := range max(batch, flowBytes/size) {
+		off := n * size % flowBytes
 		f.wrs = append(f.wrs, minidriver.SendWR{Op: minidriver.IRDMA_OP_TYPE_RDMA_WRITE, Signalled: len(f.wrs)%batch == batch-1,
 			SGEs:       []minidriver.SGE{{Addr: mrs[0].Addr(off), Len: uint32(size), LKey: mrs[0].STag}},
 			RemoteAddr: mrs[1].Addr(off), RKey: mrs[1].STag})
@@ -240,8 +241,8 @@ func writes(t *testing.T, way string) (list []figure) {
 		bytes            int // of a slice
 		packets          bool
 	}{
-		{"1 MiB, MTU 4096", 1 << 20, 1, 4096, 256 << 20, true},
-		{"1 MiB, MTU 1024", 1 << 20, 1, 1024, 256 << 20, true},
+		{"1 MiB, MTU 4096", 1 << 20, 4, 4096, 256 << 20, true},
+		{"1 MiB, MTU 1024", 1 << 20, 4, 1024, 256 << 20, true},
 		{"4 KiB", 4 << 10, 16, 4096, 64 << 20, false},
 		{"64 B, 32 with a doorbell", 64, 32, 1024, 8 << 20, false},
 	} {
@@ -250,7 +251,7 @@ func writes(t *testing.T, way string) (list []figure) {
 		}
 		bytes := c.bytes
 		if way != near {
-			bytes /= 128
+			bytes /= 64
 		}
 		f := newFlow(t, cards, c.size, c.batch, c.mtu)
 		n := bytes / c.size
