@@ -16,7 +16,8 @@ import (
 //
 // The input is the number of work requests (1), of which 1 to 4 are made, and for
 // each a byte: bits 0 and 1: write, send, read, send with immediate data, the
-// others: its length in units of 17 bytes. Then comes a list of frames, each:
+// others: its length in units of 17 bytes; 61 to 63: 1, 2 or 4 full packets. Then
+// comes a list of frames, each:
 //
 //	kind (1)     bits 0 to 2: from 4 on it is lost, see fate; bit 4: headers and
 //	             length are as given; bit 5: the PSN counts from the first one
@@ -85,6 +86,9 @@ func (m *requester) post(t *testing.T, in *fuzzInput) {
 	for k := range 1 + int(in.take(1)&3) {
 		b := int(in.take(1))
 		n, off := b>>2*17, k*2048
+		if units := b >> 2; units > 60 {
+			n = fuzzMTU << (units - 61)
+		}
 		w := SendWR{ID: uint64(k), Op: []uint8{IRDMA_OP_TYPE_RDMA_WRITE, IRDMA_OP_TYPE_SEND, IRDMA_OP_TYPE_RDMA_READ, IRDMA_OP_TYPE_SEND}[b&3],
 			Signalled: true, SGEs: []SGE{a.sge(off, n/2), a.sge(off+n/2, n-n/2)}, HasImm: b&3 == 3, Imm: 0x01020304}
 		if w.Op != IRDMA_OP_TYPE_SEND {
@@ -387,7 +391,7 @@ func requesterSeeds() (list [][]byte) {
 	posts := [][]byte{
 		{0, wr(write, 0)}, {0, wr(send, 63)}, {0, wr(read, 40)}, {0, wr(read, 0)}, {0, wr(imm, 20)},
 		{3, wr(write, 40), wr(read, 63), wr(send, 1), wr(read, 16)},
-		{2, wr(read, 10), wr(read, 50), wr(write, 31)},
+		{2, wr(read, 10), wr(read, 50), wr(write, 31)}, {0, wr(read, 61)}, {1, wr(read, 62), wr(write, 63)},
 		{3, wr(send, 3), wr(imm, 63), wr(write, 63), wr(read, 63)},
 	}
 	frame := func(kind, opcode byte, psn int8, syndrome byte, length uint16) []byte {
@@ -402,9 +406,12 @@ func requesterSeeds() (list [][]byte) {
 			slices.Concat(p, ack(100), response, frame(0, 1, -1, 0, 0), ack(-1), response, response, response, ack(1), ack(1)),
 			slices.Concat(p, frame(0, 0, 1, 2, 0), ack(0), frame(0, 0, 2, 3, 0), response, ack(0)),
 			slices.Concat(p, response, frame(16, 1, 0, 0, 9)),
+			slices.Concat(p, frame(16, 3, 0, 0, 256), frame(16, 3, 0, 0, 256), frame(16, 3, 0, 0, 256), frame(16, 3, 0, 0, 256)),
 			slices.Concat(p, response, frame(16, 3, 0, 0, 256), frame(16, 4, 0, 0, 256)))
-		for s := range byte(12) {
-			list = append(list, slices.Concat(p, response, frame(0, 0, 2, s, 0), response, ack(1)))
+		for s := range byte(len(fuzzSyndromes)) {
+			if len(p) > 3 { // several requests
+				list = append(list, slices.Concat(p, response, frame(0, 0, 2, s, 0), response, ack(1)))
+			}
 		}
 	}
 	for fate := range byte(8) {
