@@ -73,6 +73,7 @@ class Flow:
         self.mr = MR(side.pd, self.mem.length, ALL, address=self.mem.addr)
         area = lambda i: self.mem.addr + i * SLOTS * SLOT
         self.received, self.written, self.mirrored, self.fetched, self.words = (area(i) for i in range(5))
+        write(self.words, bytes(PAGE))
         cap = QPCap(max_send_wr=4 * SLOTS, max_recv_wr=SLOTS, max_send_sge=1, max_recv_sge=1)
         self.qp = QP(side.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=side.cq, rcq=side.cq, cap=cap, sq_sig_all=1))
         self.landing = self.region()
@@ -94,9 +95,9 @@ class Flow:
         a.rq_psn = a.sq_psn = 0xFFFF00  # it wraps
         a.max_dest_rd_atomic = a.max_rd_atomic = 4
         a.min_rnr_timer, a.timeout, a.retry_cnt, a.rnr_retry = 12, 14, 7, 7
-        for slot in range(SLOTS):
-            self.receive(slot)
         self.qp.to_rts(a)
+        for slot in range(SLOTS):  # before the peer is told that it may send
+            self.receive(slot)
 
     def receive(self, slot):
         ctypes.memset(self.received + slot * SLOT, 0, SLOT)

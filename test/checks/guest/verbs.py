@@ -73,11 +73,13 @@ class Line:
     """Line is a connection that carries values of JSON, between two sides."""
 
     def __init__(self, sock):
-        self.file = sock.makefile("rw")
+        # One file for both ways would forget, when it is written to, what it has read
+        # ahead.
+        self.file, self.out = sock.makefile("r"), sock.makefile("w")
 
     def tell(self, value):
-        self.file.write(json.dumps(value) + "\n")
-        self.file.flush()
+        self.out.write(json.dumps(value) + "\n")
+        self.out.flush()
 
     def hear(self):
         text = self.file.readline()
