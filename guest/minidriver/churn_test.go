@@ -46,7 +46,6 @@ func TestChurn(t *testing.T) {
 		if c.from != nil {
 			endSides(t, c.from, c.to)
 		}
-		d.balanced(t, false)
 		d.end(t)
 	})
 }
