@@ -168,6 +168,8 @@ serve() {
 		sleep 0.05
 	done
 }
+# over: whether a process has ended, be it that nobody has waited for it yet
+over() { case $(cat /proc/$1/stat 2> /dev/null) in "" | *") Z "*) true ;; *) false ;; esac; }
 served() { wait $server; echo "status $?"; cat /tmp/server; }
 ask() { timeout 120 sh -c "exec $*" > /tmp/client 2>&1; echo "status $?"; cat /tmp/client; }
 `

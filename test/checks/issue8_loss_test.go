@@ -391,8 +391,7 @@ var endless = []tool{
 const totalLibrary = `
 # pursue: a client, in the background
 pursue() { timeout 600 sh -c "exec $*" > /tmp/client 2>&1 & client=$!; }
-# failed: how the first of both sides ended
-over() { ! kill -0 $1 2> /dev/null; }
+# farewell: how a program ends, within so many tenths of a second or by a signal
 farewell() {
 	n=0
 	until over $1; do

@@ -37,7 +37,7 @@ awaits() {
 		sleep 0.1
 	done
 }
-lives() { kill -0 $soak 2> /dev/null || { echo "FAILED: soak.py has ended"; cat /tmp/soak; }; }
+lives() { ! over $soak || { echo "FAILED: soak.py has ended"; cat /tmp/soak; }; }
 dried() { wait $soak || echo "FAILED: $?"; cat /tmp/soak; }
 `
 
