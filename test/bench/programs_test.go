@@ -22,7 +22,7 @@ type program struct {
 	waits  bool   // its figure is a time, not a rate
 	alone  bool   // in one guest, not two
 	bound  bound  // of vrnic's figure over rxe's
-	counts map[string]int
+	counts map[string]int // by pair: how many messages to send next time
 }
 
 // programs are those that are compared.
@@ -94,7 +94,9 @@ func (p *program) run(t *testing.T, at *pair) outcome {
 	}
 	n := p.counts[at.name]
 	if n == 0 {
-		n = max(20, min(500, 2<<20/p.size))
+		if n = max(20, min(500, 2<<20/p.size)); p.waits {
+			n = 100
+		}
 	}
 	asServer, asClient := fmt.Sprintf("rping -s -C %d", n), fmt.Sprintf("rping -c -C %d -a %s", n, peer)
 	if p.verb != "" {
