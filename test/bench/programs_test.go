@@ -17,11 +17,11 @@ import (
 // program is one of perftest's, or rping.
 type program struct {
 	name   string
-	verb   string // write, read or send; empty: rping
-	size   int    // bytes
-	waits  bool   // its figure is a time, not a rate
-	alone  bool   // in one guest, not two
-	bound  bound  // of vrnic's figure over rxe's
+	verb   string         // write, read or send; empty: rping
+	size   int            // bytes
+	waits  bool           // its figure is a time, not a rate
+	alone  bool           // in one guest, not two
+	bound  bound          // of vrnic's figure over rxe's
 	counts map[string]int // by pair: how many messages to send next time
 }
 
