@@ -35,6 +35,7 @@ type roughCase struct {
 	power  bool     // QEMU is killed, and another one started
 
 	lasts bool // connections go on
+	loses bool // something has to be sent again
 	anew  bool // the verbs device is made anew
 }
 
@@ -45,7 +46,7 @@ var roughCases = []roughCase{
 	{name: "rmmod", victim: "rmmod irdma && modprobe irdma", anew: true},
 	{name: "flr", victim: "echo 1 > $P/reset", anew: true},
 	{name: "corer", ctl: []string{"reset corer"}, anew: true},
-	{name: "link", ctl: []string{"link down", "link up", "link down", "link up"}, lasts: true},
+	{name: "link", ctl: []string{"link down", "link up", "link down", "link up"}, lasts: true, loses: true},
 	{name: "mtu", victim: "for m in 1500 4200 9000 1500 9000; do ip link set $NET mtu $m || echo FAILED: $m; done", lasts: true},
 	{name: "kill-client", victim: killPrograms},
 	{name: "kill-server", peer: killPrograms},
@@ -84,7 +85,8 @@ listen_all() {
 		sleep 0.05
 	done
 }
-counter() { cat /sys/class/infiniband/*/ports/1/hw_counters/$1 2> /dev/null || cat /sys/class/infiniband/*/ports/1/hw_counters/iw$1 2> /dev/null || echo 0; }
+# counter: older drivers have more before a counter's name
+counter() { cat /sys/class/infiniband/*/ports/1/hw_counters/*$1 2> /dev/null || echo 0; }
 # moves: both programs have gone on by so much; of rping the client is read from
 moves() {
 	n=0 reads=$2 w=$(($(counter OutRdmaWrites) + $1)) r=$(($(counter $reads) + $1))
@@ -356,6 +358,7 @@ func (r *rough) round(c roughCase) (away time.Duration, killed int) {
 	if r.t.Failed() {
 		return 0, 0
 	}
+	sentAgain := r.sentAgain()
 	begin := time.Now()
 	switch {
 	case c.power:
@@ -376,6 +379,9 @@ func (r *rough) round(c roughCase) (away time.Duration, killed int) {
 		v.quiet("carrier $NET; moves 20 InRdmaReads")
 		p.quiet("moves 20 OutRdmaReads")
 		away = time.Since(begin)
+		if c.loses && r.sentAgain() == sentAgain {
+			r.t.Error("nothing was sent again")
+		}
 		v.do(killPrograms)
 		p.do(killPrograms)
 	}
@@ -401,6 +407,20 @@ func (r *rough) round(c roughCase) (away time.Duration, killed int) {
 	}
 	w.quiet("goes 3")
 	return away, killed
+}
+
+// sentAgain counts what victim and peer have sent more than once.
+func (r *rough) sentAgain() (n int) {
+	r.t.Helper()
+	for _, m := range r.guests[:witness] {
+		text := strings.TrimSpace(m.do("counter RetransSegs"))
+		k, err := strconv.Atoi(text)
+		if err != nil {
+			r.t.Errorf("RetransSegs: %q", text)
+		}
+		n += k
+	}
+	return n
 }
 
 // told has commands tell what becomes of programs; one of that name must end by
