@@ -90,7 +90,8 @@ def receive(own, n):
 def send(own, peer, qpn, n):
     DEPTH = 32
     s = Side(own, DEPTH, DEPTH, 1)
-    dgid = ipaddress.ip_address(("::ffff:" if "." in peer else "") + peer).exploded
+    text = f"{int(ipaddress.IPv6Address(('::ffff:' if '.' in peer else '') + peer)):032x}"
+    dgid = ":".join(text[i : i + 4] for i in range(0, 32, 4))
     ah = AH(s.pd, attr=AHAttr(gr=GlobalRoute(dgid=GID(dgid), sgid_index=s.gid, hop_limit=1), is_global=1, port_num=1))
     sent, done, end = 0, 0, time.monotonic() + 100
     while done < n:
