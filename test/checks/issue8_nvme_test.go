@@ -31,7 +31,6 @@ NVMET=/sys/kernel/config/nvmet
 target() {
 	had=$(held)
 	modprobe nvmet_rdma && modprobe brd rd_nr=1 rd_size=163840 || echo "FAILED: modprobe"
-	[ -d $NVMET ] || mount -t configfs none /sys/kernel/config
 	mkdir -p $NVMET/subsystems/disk/namespaces/1 $NVMET/ports/1
 	cd $NVMET/subsystems/disk
 	echo 1 > attr_allow_any_host
