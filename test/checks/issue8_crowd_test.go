@@ -21,7 +21,7 @@ func init() {
 }
 
 // How many there are at once. The drivers make 1024 at most of what the card
-// offers (hw.c:irdma_cfg_fpm_val), and use some themselves.
+// offers (ctrl.c:irdma_cfg_fpm_val), and use some themselves.
 const (
 	crowdQPs       = 1000
 	crowdProcesses = 64 // each with one of them; one program has the others
