@@ -145,7 +145,7 @@ func (e *Endpoint) Drop() {
 	r.entries.Clear()
 	r.entries.Rest(&e.lent.store.entries)
 	r.cur, r.flight, r.reads = 0, 0, 0
-	r.retries, r.rnrs, r.gap, r.denied, r.probed, r.untold, r.resting, r.deadline = 0, 0, false, false, false, false, false, 0
+	r.retries, r.rnrs, r.gap, r.denied, r.bereft, r.probed, r.untold, r.resting, r.deadline = 0, 0, false, false, false, false, false, false, 0
 	// PSNs of what was never sent are the next ones'.
 	r.una, r.next = r.high, r.high
 }

@@ -186,3 +186,27 @@ func TestNewsWaits(t *testing.T) {
 		t.Errorf("took %v", p.net.now)
 	}
 }
+
+// A peer that ends takes along the responses that nobody has copied yet. Its
+// last word, a NAK for a later request, still ends the read, and at once.
+func TestResponsesGoneWithThePeer(t *testing.T) {
+	p := newPair(t, settings{retries: 7})
+	p.b.refuse[8] = true
+	w := writeOf(p.a, 3, 0, 0, 10)
+	w.Key = 8
+	p.a.post(readOf(p.a, 2, 0, 0, 5000))
+	p.a.post(w)
+	p.a.progress()
+	for _, f := range p.net.flights {
+		p.b.ep.Handle(&f.run)
+	}
+	p.net.flights = nil
+	p.b.progress()
+	p.wantFails(p.b, "AE 0x0109 source 9 WQE 0")
+	p.b.gen++
+	p.run()
+	p.wantFails(p.a, "AE 0x020d source 5 WQE 2")
+	if p.net.now != 0 {
+		t.Errorf("took %v", p.net.now)
+	}
+}

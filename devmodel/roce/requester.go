@@ -64,6 +64,7 @@ type requester struct {
 	retries, rnrs uint8
 	gap           bool          // gone back since the last progress, on the peer's word
 	denied        bool          // the peer cannot read what it was asked for, and has been told
+	bereft        bool          // the peer's end took responses with it that it had sent
 	resting       bool          // after an RNR NAK
 	deadline      time.Duration // of the rest or of the retransmission; 0: none
 
@@ -333,7 +334,7 @@ func (r *requester) refused(p uint32, syndrome uint8) {
 		r.lost()
 	case missing && !r.holds(0, p) && r.denied:
 		r.fail(RemoteAccess) // the NAK for that read was overtaken by a later one
-	case missing && !r.holds(0, p):
+	case missing && !r.holds(0, p) && !r.bereft:
 		// The peer executes no more, but an earlier read's data has not come:
 		// that it is who fails, when it is asked for in vain.
 		r.lost()
@@ -400,7 +401,7 @@ func (r *requester) settle(progress bool) {
 		if r.deadline != 0 && !r.resting && r.retries == 0 {
 			r.slowest = max(r.host.Now()-r.since, r.slowest-r.slowest/8)
 		}
-		r.retries, r.rnrs, r.gap, r.denied, r.probed = 0, 0, false, false, false
+		r.retries, r.rnrs, r.gap, r.denied, r.bereft, r.probed = 0, 0, false, false, false, false
 		if !r.resting {
 			r.deadline = 0 // and set anew while something is outstanding
 		}
@@ -582,7 +583,7 @@ func (r *requester) response(run *Run) {
 	switch {
 	case !r.live || !f.failed():
 	case f.Gone:
-		r.gap = true // nothing is to be had by asking again
+		r.gap, r.bereft = true, true // nothing is to be had by asking again
 	case f.Source:
 		r.gap, r.denied = true, true
 		r.news.psn, r.news.code, r.untold = psn(run.PSN+placed), f.Code, true
