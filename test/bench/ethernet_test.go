@@ -5,17 +5,12 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/vrnic/vrnic/guest/launch"
-	"github.com/vrnic/vrnic/guest/wire"
 )
 
 // The bounds of what was promised of Ethernet.
@@ -25,14 +20,6 @@ const (
 	maxPing       = 1.3 // of the median round trips, over e1000e's
 )
 
-// The pairs of guests. The plain ones are joined by QEMU's own stream netdevs, the
-// faster of those that need neither root nor a third process.
-const (
-	vrnicPair  = "vrnic"
-	e1000ePair = "e1000e"
-	virtioPair = "virtio-net"
-)
-
 // TestEthernet lets two guests with a card each talk over the switch between, and
 // pairs of guests with QEMU's own cards, in turns. Unlike [TestMeasure] it leaves
 // the processes to all CPUs: who waits for whom is part of what a user sees.
@@ -40,7 +27,21 @@ func TestEthernet(t *testing.T) {
 	if !*measure {
 		t.Skip("no -measure given: this boots six guests, and its figures are worth something on a quiet machine only; make bench passes it")
 	}
-	pairs := bootPairs(t)
+	pairs := bootPairs(t, []string{vrnicPair, e1000ePair, virtioPair}, false, func(pair string, c *launch.Config, cable string, i int) {
+		switch pair {
+		case vrnicPair:
+			c.Guest.Modules = []string{"ice"}
+		case e1000ePair:
+			c.Guest.Modules = []string{"e1000e"}
+			c.QEMUArgs = plainCard("e1000e", cable, i)
+		case virtioPair:
+			c.Guest.Modules = []string{"virtio_net"}
+			c.QEMUArgs = plainCard("virtio-net-pci", cable, i)
+		}
+	})
+	for _, p := range pairs {
+		p.begin(t)
+	}
 	var r report
 	r.take(t, func(t *testing.T) []figure { return throughput(t, pairs) })
 	r.take(t, func(t *testing.T) []figure { return roundTrips(t, pairs) })
@@ -48,74 +49,6 @@ func TestEthernet(t *testing.T) {
 		p.end(t)
 	}
 	r.close(t)
-}
-
-// pair is two guests on one wire.
-type pair struct {
-	name   string
-	guests [2]*launch.Machine
-	server *server // nil: none between them
-}
-
-// address of the guests of every pair: no pair sees another.
-func address(guest int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 77, byte(guest + 1)}), 24)
-}
-
-// bootPairs boots all guests at once; they are left when the test ends.
-func bootPairs(t *testing.T) []*pair {
-	vrnic, dir := vrnicBinary(t), t.TempDir()
-	pairs := []*pair{{name: vrnicPair}, {name: e1000ePair}, {name: virtioPair}}
-	cards := []string{filepath.Join(dir, "card0"), filepath.Join(dir, "card1")}
-	pairs[0].server = startServer(t, vrnic, "serve", "--socket", cards[0], "--socket", cards[1])
-
-	base := guestConfig(t, vrnic)
-	var wg sync.WaitGroup
-	for _, p := range pairs {
-		for i := range p.guests {
-			c := base
-			switch p.name {
-			case vrnicPair:
-				c.Sockets = cards[i : i+1]
-				c.Guest.Modules = []string{"ice"}
-				c.Guest.Nets = []wire.Net{{Addresses: []netip.Prefix{address(i)}}}
-			case e1000ePair:
-				c.Guest.Modules = []string{"e1000e"}
-				c.QEMUArgs = plainCard("e1000e", filepath.Join(dir, p.name), i)
-			case virtioPair:
-				c.Guest.Modules = []string{"virtio_net"}
-				c.QEMUArgs = plainCard("virtio-net-pci", filepath.Join(dir, p.name), i)
-			}
-			wg.Go(func() {
-				m, err := launch.Boot(t.Context(), c)
-				if err != nil {
-					t.Errorf("guest %d of %s: %+v", i, p.name, err)
-					return
-				}
-				t.Cleanup(m.Kill)
-				p.guests[i] = m
-			})
-		}
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	for _, p := range pairs {
-		p.begin(t)
-	}
-	return pairs
-}
-
-// plainCard is guest i's end of a cable, with a card of QEMU's.
-func plainCard(model, socket string, i int) []string {
-	netdev := "stream,id=wire,addr.type=unix,addr.path=" + socket
-	if i == 0 {
-		netdev += ",server=on"
-	} else {
-		netdev += ",server=off,reconnect-ms=500"
-	}
-	return []string{"-netdev", netdev, "-device", fmt.Sprintf("%s,netdev=wire,mac=02:00:00:00:00:%02x", model, i+1)}
 }
 
 // begin gives the netdevs of plain guests addresses, waits until the guests hear
@@ -132,32 +65,6 @@ func (p *pair) begin(t *testing.T) {
 	// A link takes seconds to come up on some cards.
 	inGuest(t, p.guests[0], "ping", "-c", "1", "-w", "60", address(1).Addr().String())
 	inGuest(t, p.guests[1], "iperf3", "--server", "--daemon")
-}
-
-// end powers the guests off.
-func (p *pair) end(t *testing.T) {
-	for i, m := range p.guests {
-		if err := m.Close(); err != nil {
-			t.Errorf("guest %d of %s: %v", i, p.name, err)
-		}
-	}
-	if p.server != nil {
-		if text := p.server.stop(); strings.Contains(text, "finding") {
-			t.Errorf("what was measured broke a rule:\n%s", text)
-		}
-	}
-}
-
-// inTurns measures every pair once per round.
-func inTurns(t *testing.T, pairs []*pair, one func(t *testing.T, p *pair) float64) map[string]samples {
-	t.Helper()
-	out := map[string]samples{}
-	for range rounds {
-		for _, p := range pairs {
-			out[p.name] = append(out[p.name], one(t, p))
-		}
-	}
-	return out
 }
 
 // throughput is what iperf3 brings over by TCP from the first guest to the second,
@@ -206,11 +113,4 @@ func roundTrips(t *testing.T, pairs []*pair) []figure {
 	})
 	return append(perPair("ping", "µs", pairs, s),
 		figure{name: "ping, vrnic / e1000e", unit: "ratio", samples: s[vrnicPair].over(s[e1000ePair]), bound: bound{atMost: maxPing}})
-}
-
-func perPair(what, unit string, pairs []*pair, s map[string]samples) (out []figure) {
-	for _, p := range pairs {
-		out = append(out, figure{name: what + ", " + p.name, unit: unit, samples: s[p.name]})
-	}
-	return out
 }

@@ -5,16 +5,11 @@ package bench
 import (
 	"flag"
 	"fmt"
-	"net/netip"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/vrnic/vrnic/guest/launch"
-	"github.com/vrnic/vrnic/guest/wire"
-	"github.com/vrnic/vrnic/serve"
 )
 
 var (
@@ -35,8 +30,6 @@ const (
 	minAlone = 5 // of bandwidth in one guest that talks to itself
 )
 
-const rxePair = "rxe"
-
 // TestGuests lets programs of rdma-core and perftest talk between two guests with a
 // card each, and between two guests with rxe on QEMU's virtio-net, in turns. All
 // have one CPU.
@@ -45,7 +38,13 @@ func TestGuests(t *testing.T) {
 		t.Skip("no -measure given: this boots four guests, and its figures are worth something on a quiet machine only; make bench passes it")
 	}
 	wanted := regexp.MustCompile(*choice)
-	pairs := bootRDMA(t)
+	pairs := bootPairs(t, strings.Split(*sides, ","), *inside, func(pair string, c *launch.Config, cable string, i int) {
+		c.Guest.Modules = nil // irdma and all it needs
+		if pair == rxePair {
+			c.Guest.Modules = []string{"virtio_net", "rdma_rxe", "ib_uverbs", "rdma_ucm", "ib_umad"}
+			c.QEMUArgs = plainCard("virtio-net-pci", cable, i)
+		}
+	})
 	var r report
 	if wanted.MatchString("CPU, idle") && !*inside {
 		r.take(t, pairs[0].idle)
@@ -67,53 +66,6 @@ func TestGuests(t *testing.T) {
 		p.end(t)
 	}
 	r.close(t)
-}
-
-// bootRDMA boots the four guests at once; they are left when the test ends.
-func bootRDMA(t *testing.T) []*pair {
-	vrnic, dir := vrnicBinary(t), t.TempDir()
-	var pairs []*pair
-	for _, name := range strings.Split(*sides, ",") {
-		pairs = append(pairs, &pair{name: name})
-	}
-	cards := []string{filepath.Join(dir, "card0"), filepath.Join(dir, "card1")}
-	if *inside {
-		h, err := serve.Start(t.Context(), serve.Options{Sockets: cards})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(h.Close)
-	} else {
-		pairs[0].server = startServer(t, vrnic, "serve", "--socket", cards[0], "--socket", cards[1])
-	}
-	base := guestConfig(t, vrnic)
-	var wg sync.WaitGroup
-	for _, p := range pairs {
-		for i := range p.guests {
-			c := base
-			if p.name == vrnicPair {
-				c.Sockets, c.Guest.Modules = cards[i:i+1], nil
-				c.Guest.Nets = []wire.Net{{Addresses: []netip.Prefix{address(i)}}}
-			} else {
-				c.Guest.Modules = []string{"virtio_net", "rdma_rxe", "ib_uverbs", "rdma_ucm", "ib_umad"}
-				c.QEMUArgs = plainCard("virtio-net-pci", filepath.Join(dir, p.name), i)
-			}
-			wg.Go(func() {
-				m, err := launch.Boot(t.Context(), c)
-				if err != nil {
-					t.Errorf("guest %d of %s: %+v", i, p.name, err)
-					return
-				}
-				t.Cleanup(m.Kill)
-				p.guests[i] = m
-			})
-		}
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	return pairs
 }
 
 // setMTU also gives plain guests addresses and RDMA devices, the first time.

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -67,6 +68,12 @@ func oneCard(t *testing.T, p hmc.Personality, size int) *minidriver.IRDMA {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
+	return drivers(t, socket, size)
+}
+
+// drivers brings the drivers up on a card, in a guest of so many MiB.
+func drivers(t *testing.T, socket string, size int) *minidriver.IRDMA {
+	t.Helper()
 	g, err := minidriver.NewGuest(size)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +89,7 @@ func oneCard(t *testing.T, p hmc.Personality, size int) *minidriver.IRDMA {
 		t.Fatal(err)
 	}
 	r, err := minidriver.ProbeRDMA(i, minidriver.Options{})
-	if err != nil {
+	if err = errors.Join(err, i.Open()); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -97,24 +96,7 @@ func twoCards(t *testing.T, way string) (list [2]*minidriver.IRDMA) {
 		host(serve.Network{}, sockets...)
 	}
 	for k, socket := range sockets {
-		const size = 64
-		g, err := minidriver.NewGuest(size)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { g.Close() })
-		f, err := minidriver.Attach(t.Context(), socket, g)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(f.Detach)
-		i, err := minidriver.Probe(f, minidriver.Linux73(), minidriver.Options{})
-		if err == nil {
-			list[k], err = minidriver.ProbeRDMA(i, minidriver.Options{})
-		}
-		if err = errors.Join(err, i.Open()); err != nil {
-			t.Fatal(err)
-		}
+		list[k] = drivers(t, socket, 64)
 	}
 	return list
 }

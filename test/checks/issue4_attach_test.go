@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,6 +55,22 @@ func (s *server) usage(t *testing.T) usage {
 		t.Fatal(err)
 	}
 	return usage{len(fds), goroutines(t, s.control), pages * os.Getpagesize()}
+}
+
+// open is what the process has open, by the names that the kernel gives it.
+func (s *server) open(t *testing.T) (names []string) {
+	t.Helper()
+	links, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(s.pid), "fd", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if name, err := os.Readlink(l); err == nil { // else it has been closed since
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // settled waits until the usage is what it was but for memory, and returns it.

@@ -11,14 +11,13 @@ import random
 import time
 
 from pyverbs import enums as e
-from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-from verbs import ALL, MIB, Memory, check, context, name, pattern, read, write
+from verbs import ALL, MIB, Memory, check, connect, context, name, pattern, read, write
 
 ctx = context()
 pd = PD(ctx)
@@ -34,14 +33,7 @@ def connected(scq, rcq, n=1, gid=1):
     for _ in range(n):
         pair = [QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=scq, rcq=rcq, cap=cap, sq_sig_all=1)) for _ in range(2)]
         for qp, peer in pair, pair[::-1]:
-            a = QPAttr(port_num=1, path_mtu=e.IBV_MTU_1024)
-            a.qp_access_flags = ALL
-            a.ah_attr = AHAttr(gr=GlobalRoute(dgid=ctx.query_gid(1, gid), sgid_index=gid, hop_limit=1), is_global=1, port_num=1)
-            a.dest_qp_num = peer.qp_num
-            a.rq_psn = a.sq_psn = 7
-            a.max_dest_rd_atomic = a.max_rd_atomic = 4
-            a.min_rnr_timer, a.timeout, a.retry_cnt, a.rnr_retry = 12, 14, 7, 7
-            qp.to_rts(a)
+            connect(qp, peer.qp_num, ctx.query_gid(1, gid), gid)
         pairs.append(pair)
     return pairs
 

@@ -16,17 +16,15 @@ import sys
 import time
 
 from pyverbs import enums as e
-from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.mr import MR
 from pyverbs.pd import PD
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 
-from verbs import ALL, Memory, check, context, name, read, write
+from verbs import ALL, Memory, check, connect, context, name, read, write
 
 SLICE = 3000  # three packets, and rings that no page begins with
-GID = 1
 
 pairs = int(sys.argv[1])
 n = 2 * pairs
@@ -43,28 +41,17 @@ def make():
     return QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap, sq_sig_all=1))
 
 
-def connect(qp, other):
-    a = QPAttr(port_num=1, path_mtu=e.IBV_MTU_1024)
-    a.qp_access_flags = ALL
-    a.ah_attr = AHAttr(gr=GlobalRoute(dgid=ctx.query_gid(1, GID), sgid_index=GID, hop_limit=1), is_global=1, port_num=1)
-    a.dest_qp_num = other.qp_num
-    a.rq_psn = a.sq_psn = 0xFFFFF0
-    a.max_dest_rd_atomic = a.max_rd_atomic = 1
-    a.min_rnr_timer, a.timeout, a.retry_cnt, a.rnr_retry = 12, 18, 7, 7
-    qp.to_rts(a)
-
-
 def publish(path, value):
     with open(path + ".new", "w") as f:
         f.write(str(value))
     os.replace(path + ".new", path)
 
 
-begun = time.monotonic()
+gid, begun = ctx.query_gid(1, 1), time.monotonic()
 qps = [make() for _ in range(n)]
 for i in range(0, n, 2):
-    connect(qps[i], qps[i + 1])
-    connect(qps[i + 1], qps[i])
+    for qp, peer in (qps[i], qps[i + 1]), (qps[i + 1], qps[i]):
+        connect(qp, peer.qp_num, gid, psn=0xFFFFF0, reads=1, timeout=18)
 took = time.monotonic() - begun
 publish("/tmp/connected", n)
 

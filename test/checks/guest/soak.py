@@ -36,7 +36,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from datagrams import GRH, QKEY, SIZE, datagram
-from verbs import ALL, MIB, PAGE, Line, Memory, check, context, gid_index, name, pattern, read, write
+from verbs import ALL, MIB, PAGE, Line, Memory, check, connect, context, gid_index, name, pattern, read, write
 
 PORT = 18517
 PATH_MTUS = 1024, 4096, 256, 2048
@@ -88,14 +88,8 @@ class Flow:
 
     def connect(self, peer, gid):
         self.peer = peer
-        a = QPAttr(port_num=1, path_mtu=getattr(e, f"IBV_MTU_{PATH_MTUS[self.number % len(PATH_MTUS)]}"))
-        a.qp_access_flags = ALL
-        a.ah_attr = AHAttr(gr=GlobalRoute(dgid=GID(peer["gid"]), sgid_index=gid, hop_limit=1), is_global=1, port_num=1)
-        a.dest_qp_num = peer["qpn"]
-        a.rq_psn = a.sq_psn = 0xFFFF00  # it wraps
-        a.max_dest_rd_atomic = a.max_rd_atomic = 4
-        a.min_rnr_timer, a.timeout, a.retry_cnt, a.rnr_retry = 12, 14, 7, 7
-        self.qp.to_rts(a)
+        mtu = getattr(e, f"IBV_MTU_{PATH_MTUS[self.number % len(PATH_MTUS)]}")
+        connect(self.qp, peer["qpn"], GID(peer["gid"]), gid, psn=0xFFFF00, mtu=mtu)  # PSNs wrap
         for slot in range(SLOTS):  # before the peer is told that it may send
             self.receive(slot)
 

@@ -20,14 +20,14 @@ import sys
 import time
 
 from pyverbs import enums as e
-from pyverbs.addr import GID, AHAttr, GlobalRoute
+from pyverbs.addr import GID
 from pyverbs.cq import CQ
 from pyverbs.mr import MR
 from pyverbs.pd import PD
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 
-from verbs import ALL, MIB, Events, Line, Memory, check, context, gid_index, name, read, write
+from verbs import ALL, MIB, Events, Line, Memory, check, connect, context, gid_index, name, read, write
 
 PORT = 18516
 LONGEST = 60_000
@@ -44,14 +44,7 @@ class Side:
         self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         gid = gid_index(self.ctx, own)
         self.peer = line.swap({"qpn": self.qp.qp_num, "gid": str(self.ctx.query_gid(1, gid)), "addr": self.mem.addr, "rkey": self.mr.rkey})
-        a = QPAttr(port_num=1, path_mtu=mtu)
-        a.qp_access_flags = ALL
-        a.ah_attr = AHAttr(gr=GlobalRoute(dgid=GID(self.peer["gid"]), sgid_index=gid, hop_limit=1), is_global=1, port_num=1)
-        a.dest_qp_num = self.peer["qpn"]
-        a.rq_psn = a.sq_psn = 0xFFFF00
-        a.max_dest_rd_atomic = a.max_rd_atomic = 4
-        a.min_rnr_timer, a.timeout, a.retry_cnt, a.rnr_retry = 12, 14, 7, 7
-        self.qp.to_rts(a)
+        connect(self.qp, self.peer["qpn"], GID(self.peer["gid"]), gid, psn=0xFFFF00, mtu=mtu)
         line.swap("ready")
 
     def do(self, opcode, at, n):

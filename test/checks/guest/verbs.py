@@ -69,6 +69,19 @@ def gid_index(ctx, address):
     check(False, "no GID of", address)
 
 
+def connect(qp, peer, dgid, index=1, psn=7, mtu=e.IBV_MTU_1024, reads=4, timeout=14):
+    """connect takes an RC queue pair to RTS, towards queue pair number peer at dgid,
+    from GID index. Both sides begin with the same PSN, and may do all to each other."""
+    a = QPAttr(port_num=1, path_mtu=mtu)
+    a.qp_access_flags = ALL
+    a.ah_attr = AHAttr(gr=GlobalRoute(dgid=dgid, sgid_index=index, hop_limit=1), is_global=1, port_num=1)
+    a.dest_qp_num = peer
+    a.rq_psn = a.sq_psn = psn
+    a.max_dest_rd_atomic = a.max_rd_atomic = reads
+    a.min_rnr_timer, a.timeout, a.retry_cnt, a.rnr_retry = 12, timeout, 7, 7
+    qp.to_rts(a)
+
+
 class Line:
     """Line is a connection that carries values of JSON, between two sides."""
 
@@ -179,16 +192,8 @@ class Pair:
         cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
         init = lambda: QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.a, self.b = QP(pd, init()), QP(pd, init())
-        route = lambda: AHAttr(gr=GlobalRoute(dgid=ctx.query_gid(1, gid), sgid_index=gid, hop_limit=1), is_global=1, port_num=1)
         for qp, peer in (self.a, self.b), (self.b, self.a):
-            attr = QPAttr(port_num=1, path_mtu=e.IBV_MTU_1024)
-            attr.qp_access_flags = ALL
-            attr.ah_attr = route()
-            attr.dest_qp_num = peer.qp_num
-            attr.rq_psn = attr.sq_psn = 7
-            attr.max_dest_rd_atomic = attr.max_rd_atomic = 4
-            attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
-            qp.to_rts(attr)
+            connect(qp, peer.qp_num, ctx.query_gid(1, gid), gid)
 
     def close(self):
         self.a.close()
