@@ -115,6 +115,9 @@ type Device struct {
 	emit   func(any)
 	remote remote
 
+	// rests: the client's goroutine calls Rest before it waits.
+	rests atomic.Bool
+
 	// unsettled: something was ended that the data path may be using.
 	unsettled bool
 }
@@ -208,6 +211,7 @@ func (d *Device) Attach(signal func(index, vector int)) {
 	d.powerOn()
 	d.emit(Attached{})
 	d.signal.Store(&signal)
+	d.rests.Store(false)
 }
 
 // Attached is the event of a client taking the device.
@@ -277,11 +281,28 @@ func (d *Device) ReadRegion(region int, offset uint64, p []byte) error {
 	return nil
 }
 
-// WriteRegion takes p to offset of a region. Errors wrap EINVAL.
+// WriteRegion takes p to offset of a region. Errors wrap EINVAL. What a doorbell
+// is rung for begins before it returns, or in Rest.
 func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
 	if err := checkAccess("write", region, offset, len(p)); err != nil {
 		return err
 	}
+	d.write(region, offset, p)
+	if !d.rests.Load() {
+		d.engine.Serve()
+	}
+	return nil
+}
+
+// Rest is for a bus that lets its goroutine do what it has brought about, with one
+// call for many accesses, before it waits for more. It calls Rest after Attach,
+// too: then WriteRegion leaves that to it.
+func (d *Device) Rest() {
+	d.rests.Store(true)
+	d.engine.Serve()
+}
+
+func (d *Device) write(region int, offset uint64, p []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch region {
@@ -297,7 +318,6 @@ func (d *Device) WriteRegion(region int, offset uint64, p []byte) error {
 			d.unsettled = true
 		}
 	}
-	return nil
 }
 
 func checkAccess(op string, region int, offset uint64, n int) error {

@@ -31,6 +31,7 @@ type conn struct {
 	events   *eventfds // signals them
 
 	settler   Settler // nil if the device is always settled
+	rester    Rester  // nil if the device does nothing by our goroutine
 	unsettled bool    // the command at hand may have left something under way
 	finisher  finisher
 	messages  *messenger // nil if the device wants no DMA by message
@@ -122,6 +123,9 @@ func (c *conn) attach() error {
 	masker, _ := dev.(IRQMasker)
 	c.irqs = newIRQs(c.srv.layout.IRQs, masker, c.events)
 	dev.Attach(c.irqs.raise)
+	if c.rester, _ = dev.(Rester); c.rester != nil {
+		c.rester.Rest()
+	}
 	return nil
 }
 
@@ -267,6 +271,9 @@ func (c *conn) reset(m *request) (int, error) {
 // next takes the next message. If the framing is lost the sender is told, and
 // the connection cannot go on.
 func (c *conn) next() (*request, error) {
+	if c.rester != nil && !c.in.whole() {
+		c.rester.Rest()
+	}
 	m, err := c.in.next()
 	if err != nil {
 		return nil, c.lost(err)

@@ -79,6 +79,15 @@ type Settler interface {
 	Settle() (wait func())
 }
 
+// Rester may be implemented by a [Device] whose registers start work that need not
+// be done before their access is answered. The server calls Rest, on the same
+// goroutine, right after Attach, and from then on whenever it has served all that
+// has come and would wait for more: the goroutine is the device's for a while,
+// which costs no wake-up of another. Meanwhile the client's next message waits.
+type Rester interface {
+	Rest()
+}
+
 // MessageDMA may be implemented by a [Device] that wants to reach memory for
 // which MapDMA had no descriptor. AttachMemory comes before Attach; read and
 // write are good until Detach is called.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,8 @@ const (
 // start of the connection, so that they outlive a move inside the buffer.
 type stream struct {
 	conn    *net.UnixConn
+	raw     syscall.RawConn
+	recv    recvmsg
 	release *releaser // for descriptors that nobody took
 	buf     []byte
 	r, w    int   // unread bytes are buf[r:w]
@@ -84,8 +87,13 @@ func (e *framingError) Error() string {
 func (e *framingError) Unwrap() error { return ErrProtocol }
 
 func newStream(conn *net.UnixConn, release *releaser) *stream {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		panic(err) // the connection is nil
+	}
 	return &stream{
 		conn:    conn,
+		raw:     raw,
 		release: release,
 		buf:     make([]byte, firstBuffer),
 		oob:     make([]byte, unix.CmsgSpace(4*scmMaxFD)),
@@ -99,6 +107,11 @@ func (s *stream) close() {
 		s.release.descriptor(h.fd)
 	}
 	s.held = nil
+}
+
+// whole tells whether next has a message without waiting.
+func (s *stream) whole() bool {
+	return s.w-s.r >= headerSize && s.w-s.r >= int(ParseHeader(s.buf[s.r:]).Size)
 }
 
 // next waits for one whole message. The error is that of the connection, or a
@@ -195,8 +208,7 @@ func (s *stream) receive() error {
 		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
 	}
 	s.posted = 0
-	// ReadMsgUnix asks for MSG_CMSG_CLOEXEC.
-	n, oobn, flags, _, err := s.conn.ReadMsgUnix(s.buf[s.w:], s.oob)
+	n, oobn, flags, err := s.recv.do(s.raw, s.buf[s.w:], s.oob)
 	if err != nil {
 		return err
 	}

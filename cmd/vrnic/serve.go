@@ -106,9 +106,6 @@ uplink0, uplink1, … in that of --uplink.
 // tenth without a second thread that looks for work, and pingpong no slower.
 func startCards(ctx context.Context, o serve.Options) (*serve.Host, error) {
 	runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
-	if err := shortSlices(); err != nil {
-		o.Logger.Debug("guests may be slower", "error", err)
-	}
 	return serve.Start(ctx, o)
 }
 

@@ -10,6 +10,9 @@
 //   - A task scheduled by another task's step goes to the same shard: a
 //     message from one QP to the next costs no wake-up of a processor. Others
 //     go to their home shard.
+//   - Who rings (Task.Ring) takes the steps itself, if its shard sleeps: to wake
+//     a processor for a few of them costs more than they do. Who rings must call
+//     Engine.Serve soon, without a lock, wherever else it goes from there.
 //   - Scheduling is never lost: a task scheduled while it runs runs again.
 //   - Every step is inside the grace domain: see package grace.
 //   - Timers are those of the Clock; with a ManualClock and without
@@ -18,6 +21,7 @@
 package engine
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -54,6 +58,7 @@ type Engine struct {
 	shards []*Shard
 	timers timers
 	manual bool
+	rung   atomic.Uint64 // by shard: Serve is to be called
 	done   sync.WaitGroup
 	closed chan struct{}
 }
@@ -110,7 +115,7 @@ func (e *Engine) Pass() {
 	}
 	left := make(mark, len(e.shards))
 	for _, s := range e.shards {
-		s.push(&Task{engine: e, runner: left})
+		s.push(&Task{engine: e, runner: left}, true)
 	}
 	for range e.shards {
 		select {
@@ -154,6 +159,21 @@ func (e *Engine) Drain(limit int) (steps int) {
 	return steps
 }
 
+// serveSteps is how many steps Serve takes on a shard before it calls for the
+// shard's own goroutine: a message to a QP nearby, and what comes back.
+const serveSteps = 8
+
+// Serve takes a few of the steps that tasks were rung for, and calls the shards'
+// own goroutines for the rest. It may be called at any time outside of steps, by
+// who holds no lock that steps take.
+func (e *Engine) Serve() {
+	for rung := e.rung.Load(); rung != 0; rung &= rung - 1 {
+		i := bits.TrailingZeros64(rung)
+		e.rung.And(^uint64(1 << i))
+		e.shards[i].serve()
+	}
+}
+
 // States of a task.
 const (
 	idle int32 = iota
@@ -192,7 +212,13 @@ func (t *Task) Schedule() { t.ScheduleOn(nil) }
 
 // ScheduleOn makes the task run soon, on s, which must be the shard whose
 // step is calling; nil means none.
-func (t *Task) ScheduleOn(s *Shard) {
+func (t *Task) ScheduleOn(s *Shard) { t.schedule(s, true) }
+
+// Ring is Schedule by somebody who calls Engine.Serve soon, whatever happens
+// until then, and does not wait for the task before that.
+func (t *Task) Ring() { t.schedule(nil, false) }
+
+func (t *Task) schedule(s *Shard, wake bool) {
 	for {
 		switch t.state.Load() {
 		case idle:
@@ -202,7 +228,9 @@ func (t *Task) ScheduleOn(s *Shard) {
 			if s == nil {
 				s = t.home
 			}
-			s.push(t)
+			if s.push(t, wake || s.index >= 64); !wake {
+				t.engine.rung.Or(1 << s.index)
+			}
 			return
 		case running:
 			if !t.state.CompareAndSwap(running, rerun) {
@@ -234,12 +262,13 @@ type Shard struct {
 	index  int
 	wake   chan struct{}
 
-	shuffle *rand.Rand // nil: in order; used by the shard's own goroutine only
+	shuffle *rand.Rand // nil: in order; used by who takes the steps
 
 	mu         sync.Mutex
 	head, tail *Task
 	queued     int
-	asleep     bool
+	asleep     bool // the goroutine
+	served     bool // somebody else takes steps, while it is asleep
 	closed     bool
 }
 
@@ -260,7 +289,8 @@ func (s *Shard) Part(n int) int {
 // one: what the step has unlinked before is not in use.
 func (s *Shard) Alone() bool { return s.engine.grace.QuietBut(s.index) }
 
-func (s *Shard) push(t *Task) {
+// push queues t. Unless wake, or if somebody takes steps, the goroutine sleeps on.
+func (s *Shard) push(t *Task, wake bool) {
 	s.mu.Lock()
 	t.next = nil
 	if s.head == nil {
@@ -270,12 +300,39 @@ func (s *Shard) push(t *Task) {
 	}
 	s.tail = t
 	s.queued++
-	wake := s.asleep
-	s.asleep = false
+	s.unlock(wake)
+}
+
+// unlock releases mu, and wakes the goroutine if that is wanted and nobody does
+// its work.
+func (s *Shard) unlock(wake bool) {
+	wake = wake && s.asleep && !s.served
+	if wake {
+		s.asleep = false
+	}
 	s.mu.Unlock()
 	if wake {
 		s.wake <- struct{}{}
 	}
+}
+
+// serve takes steps in place of the goroutine, if that is asleep: until one is not
+// enough for its task, or it has been enough of them.
+func (s *Shard) serve() {
+	s.mu.Lock()
+	if !s.asleep || s.served {
+		s.mu.Unlock() // somebody is at it, and will see what has come
+		return
+	}
+	s.served = true
+	for left, more := serveSteps, false; left > 0 && !more && s.head != nil && !s.closed; left-- {
+		t := s.take()
+		s.mu.Unlock()
+		more = s.run(t)
+		s.mu.Lock()
+	}
+	s.served = false
+	s.unlock(s.head != nil || s.closed)
 }
 
 func (s *Shard) pop() *Task {
@@ -330,12 +387,7 @@ func (s *Shard) nextTask() *Task {
 func (s *Shard) close() {
 	s.mu.Lock()
 	s.closed = true
-	wake := s.asleep
-	s.asleep = false
-	s.mu.Unlock()
-	if wake {
-		s.wake <- struct{}{}
-	}
+	s.unlock(true)
 }
 
 func (s *Shard) loop() {
@@ -345,13 +397,15 @@ func (s *Shard) loop() {
 	}
 }
 
-func (s *Shard) run(t *Task) {
+// run lets t take a step and tells whether it wants more.
+func (s *Shard) run(t *Task) (again bool) {
 	t.state.Store(running)
 	s.engine.grace.Enter(s.index)
-	again := t.runner.Step(s)
+	again = t.runner.Step(s)
 	s.engine.grace.Leave(s.index)
 	if again || !t.state.CompareAndSwap(running, idle) {
 		t.state.Store(queued)
-		s.push(t)
+		s.push(t, true)
 	}
+	return again
 }

@@ -333,3 +333,61 @@ func TestPass(t *testing.T) {
 		t.Error("a task is not idle afterwards")
 	}
 }
+
+// Who rings takes steps itself while the shard sleeps: no more than a few, and
+// what is left wakes the shard.
+func TestServe(t *testing.T) {
+	e := New(Config{Shards: 2})
+	defer e.Close()
+	asleep := func(i int) bool {
+		s := e.shards[i]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.asleep
+	}
+	rest := func() {
+		for !asleep(0) || !asleep(1) {
+			runtime.Gosched()
+		}
+	}
+	rest()
+	var a, b Task
+	var order []string
+	a.Init(e, step(func(s *Shard) bool {
+		order = append(order, "a")
+		b.ScheduleOn(s)
+		return false
+	}), 0)
+	b.Init(e, step(func(*Shard) bool { order = append(order, "b"); return false }), 1)
+	a.Ring()
+	if len(order) != 0 || !asleep(0) {
+		t.Errorf("rung: %v", order)
+	}
+	e.Serve()
+	if !slices.Equal(order, []string{"a", "b"}) || !asleep(0) || !asleep(1) {
+		t.Errorf("served: %v", order)
+	}
+
+	// A task that wants more than a step is the shard's.
+	var c Task
+	done, steps := make(chan struct{}), 0
+	c.Init(e, step(func(*Shard) bool {
+		if steps++; steps == 100 {
+			close(done)
+		}
+		return steps < 100
+	}), 0)
+	c.Ring()
+	e.Serve()
+	<-done
+	rest()
+
+	// Nor is what was rung forgotten, if something else wakes the shard first.
+	a.Ring()
+	c.Schedule()
+	rest()
+	if len(order) != 4 {
+		t.Errorf("%d steps: %v", len(order), order)
+	}
+	e.Serve()
+}

@@ -58,6 +58,7 @@ func (r *ram) word(iova uint64) uint64 {
 
 // fixture is a LAN unit on a running engine with queue 1 enabled on VSI 5.
 type fixture struct {
+	engine *engine.Engine
 	*LAN
 	*reg.Space
 	mem  ram
@@ -80,12 +81,19 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{done: make(chan int, 64), bad: make(chan any, 64)}
 	e := engine.New(engine.Config{Shards: 2})
 	t.Cleanup(e.Close)
+	f.engine = e
 	f.LAN = New(Config{Mem: &f.mem, Emit: func(e any) { f.bad <- e }, TxDone: func(q int) { f.done <- q }, Engine: e})
 	f.Space = reg.NewSpace(32<<20, nil, f.Registers())
 	if err := f.EnableTxQueue(1, testContext(ring, ringN)); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// bell writes the tail of queue 1.
+func (f *fixture) bell(tail uint32) {
+	f.Write32(0x2C0000+4, tail)
+	f.engine.Serve()
 }
 
 // testContext packs the fields that matter (ice_common.c:ice_tlan_ctx_info).
@@ -115,7 +123,7 @@ func TestTransmitCompletesAndCounts(t *testing.T) {
 	f.post(0, frames, 42, cmdEOP|cmdRS)          // one short broadcast
 	f.post(1, frames+0x1000, 100, 0)             // a multicast in two pieces
 	f.post(2, frames+0x2000, 1400, cmdEOP|cmdRS) //
-	f.Write32(0x2C0000+4, 3)
+	f.bell(3)
 	<-f.done
 	for f.Read32(0xE0000+4) != 3 {
 		<-f.done
@@ -148,7 +156,7 @@ func TestRingWrapsAndMoreThanABurst(t *testing.T) {
 			f.post((total+n)%ringN, frames, 60, cmdEOP|cmdRS)
 		}
 		total += ringN - 1
-		f.Write32(0x2C0000+4, uint32(total%ringN))
+		f.bell(uint32(total % ringN))
 		for f.Read32(0xE0000+4) != uint32(total%ringN) {
 			<-f.done
 		}
@@ -162,7 +170,7 @@ func TestDisabledQueueIsSilentAndReenabledStartsAtZero(t *testing.T) {
 	f := newFixture(t)
 	f.post(0, frames, 60, cmdEOP|cmdRS)
 	f.DisableTxQueue(1)
-	f.Write32(0x2C0000+4, 1)
+	f.bell(1)
 	if e := <-f.bad; e != (BadQueue{Queue: 1}) {
 		t.Errorf("event %v", e)
 	}
@@ -201,7 +209,7 @@ func TestHostileTransmit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t)
-			f.Write32(0x2C0000+4, c.post(f))
+			f.bell(c.post(f))
 			t.Log(<-f.bad)
 			if got := f.Read32(0x380B40); got != 0 {
 				t.Errorf("GLPRT_GOTCL = %d: something was sent", got)
@@ -250,7 +258,7 @@ func TestReceiveEnableHandshake(t *testing.T) {
 func TestResetStopsQueuesAndKeepsStatistics(t *testing.T) {
 	f := newFixture(t)
 	f.post(0, frames, 60, cmdEOP|cmdRS)
-	f.Write32(0x2C0000+4, 1)
+	f.bell(1)
 	<-f.done
 	f.rxContext(0, rxConfig{base: 0x20000, n: 512, dbuf: 2048, max: 9728})
 	f.Write32(0x120000, qenaReq)

@@ -95,7 +95,7 @@ func (l *LAN) writeTxBell(i int, v uint32) {
 		l.bad(mdetTxPQM, i, BadTail{Queue: i, Tail: v, Length: r.length})
 	default:
 		r.tail.Store(v)
-		q.task.Schedule()
+		q.task.Ring()
 	}
 }
 

@@ -85,6 +85,7 @@ func TestEndUnderTraffic(t *testing.T) {
 			x.post(w)
 		}
 		lock(func() { b.table.Registers()[0].Write(0, id) })
+		go e.Serve()
 		for range r.IntN(200) {
 			_ = p.of(id) // some time
 		}
@@ -128,6 +129,7 @@ func TestEndUnderTraffic(t *testing.T) {
 		}
 		for range 200 {
 			lock(func() { b.table.Registers()[0].Write(0, other.id) })
+			go e.Serve()
 			_ = p.of(id)
 		}
 		if !bytes.Equal(b.read(from, size), poison) {
@@ -210,6 +212,7 @@ func TestManyShards(t *testing.T) {
 			want[id] = append(want[id], uint16(x.post(w)))
 		}
 		b.table.Registers()[0].Write(0, id)
+		go e.Serve()
 	}
 	for range pairs {
 		<-done

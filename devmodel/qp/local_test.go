@@ -329,6 +329,7 @@ func TestInvalidationUnderTraffic(t *testing.T) {
 		// FAST_REG of one run of pages.
 		owner.local(opFastReg, localFence|signalled, area, area, 0x10000, uint64(stag)|0xF<<48|1<<53)
 		lock(func() { b.table.Registers()[0].Write(0, 9) })
+		go e.Serve()
 		if c := <-done; c.Op != opFastReg {
 			t.Fatalf("%+v", c)
 		}
@@ -338,12 +339,14 @@ func TestInvalidationUnderTraffic(t *testing.T) {
 				x.post(wr{op: opWrite, flags: signalled, sges: []sge{{data, 0x10000}}, raddr: area, key: stag})
 			}
 			b.table.Registers()[0].Write(0, writer)
+			go e.Serve()
 		})
 		for range 20 * (round % 40) {
 			lock(func() { waits++ })
 		}
 		owner.invalidate(signalled|localFence, stag)
 		lock(func() { b.table.Registers()[0].Write(0, 9) })
+		go e.Serve()
 		if c := <-done; c.Op != opInvalidate || c.Error {
 			t.Fatalf("%+v", c)
 		}

@@ -352,7 +352,7 @@ func (t *Table) doorbell(id uint32, user bool) {
 		t.emit(UnknownQP{QP: id, User: user})
 		return
 	}
-	q.task.Schedule()
+	q.task.Ring()
 }
 
 // CreateArgs are the words of CREATE_QP beside the context.
