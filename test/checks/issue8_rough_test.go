@@ -214,9 +214,9 @@ func roughOn(kernel string) func(*testing.T, *env) {
 		}
 		before, used := r.server.usage(t), r.server.allocated(t)
 		for _, c := range roughCases {
-			n := repeat(5)
+			n := repeat(3)
 			if c.power {
-				n = repeat(3)
+				n = repeat(2)
 			}
 			ok := t.Run(c.name, func(t *testing.T) {
 				r.on(t)
