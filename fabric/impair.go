@@ -71,7 +71,9 @@ func (p *Port) stage(rules []Impairment, d Direction, out func([]byte)) *stage {
 
 func newStage(r Impairment, port string, d Direction, c engine.Clock, buffers *buffers, out func([]byte)) *stage {
 	if r.Queue <= 0 {
-		r.Queue = defaultQueue
+		if r.Queue = unratedQueue; r.Rate > 0 {
+			r.Queue = ratedQueue
+		}
 	}
 	h := fnv.New64a()
 	h.Write([]byte(d.String() + " " + port))

@@ -50,7 +50,8 @@ type Impairment struct {
 	Rate uint64 // bit/s, counted as on a wire: 24 bytes of preamble, FCS and gap a frame; 0: no limit
 
 	// Queue bounds the bytes held back in one direction of one port, buffers
-	// counted whole; further frames are dropped. 0: 4 MiB.
+	// counted whole; further frames are dropped. 0: 4 MiB in front of a Rate, and
+	// 64 MiB without one, where frames only wait for their time.
 	Queue int
 
 	Seed uint64
@@ -58,7 +59,11 @@ type Impairment struct {
 	Dir  Direction // 0: Tx, so that a frame between two stations meets the rule once
 }
 
-const defaultQueue = 4 << 20
+// Queues where the rule names none.
+const (
+	ratedQueue   = 4 << 20
+	unratedQueue = 64 << 20
+)
 
 // impairKeys are the words of ParseImpair.
 var impairKeys = []struct {

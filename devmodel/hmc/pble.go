@@ -53,11 +53,43 @@ func (h *Cache) ExplainPBLEs(index uint32, dst []uint64) (int, Walk, error) {
 	return n, w, err
 }
 
+// one reads a single PBLE if there is nothing to be said of the walk to it, as is
+// normal. It is what random access to long page lists is made of.
+func (h *Cache) one(index uint32) (v uint64, ok bool) {
+	e := &h.layout[PBLE]
+	if index >= e.count {
+		return 0, false
+	}
+	fpm := e.base + uint64(index)<<e.log2
+	s := h.sds[uint32(fpm>>segmentShift)]
+	if s == nil {
+		return 0, false
+	}
+	at := s.addr + fpm&(1<<segmentShift-1)
+	if !s.direct {
+		pd := uint32(fpm>>12) & (pdsPerSegment - 1)
+		kept := s.pds.kept[pd].Load()
+		now, err := h.mem.Load64(s.addr + 8*uint64(pd))
+		if err != nil || kept == 0 || now != kept || s.pds.untold(pd, now) {
+			return 0, false
+		}
+		at = kept&^pageMask + fpm&pageMask
+	}
+	v, err := h.mem.Load64(at)
+	return v, err == nil
+}
+
 // pbles keeps mu until the entries are read: who waited for it to change a
 // segment may then give the old memory away.
 func (h *Cache) pbles(index uint32, dst []uint64, keep bool) (int, Walk, Fault, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
+	if len(dst) == 1 && keep {
+		if v, ok := h.one(index); ok {
+			dst[0] = v
+			return 1, Walk{}, FaultNone, nil
+		}
+	}
 	w, f := h.walk(PBLE, index, keep)
 	if f != FaultNone || len(dst) == 0 {
 		return 0, w, f, nil

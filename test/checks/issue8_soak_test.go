@@ -59,8 +59,7 @@ var soakPrograms = []string{
 
 // soak is a long time of everything at once.
 func soak(t *testing.T, e *env) {
-	// The queue has room for all that eight reads at once bring behind a frame that is late.
-	const impairment = "loss=1%,reorder=1%,corrupt=0.1%,duplicate=1%,queue=64m,seed=15"
+	const impairment = "loss=1%,reorder=1%,corrupt=0.1%,duplicate=1%,seed=15"
 	p := bootLossy(t, e, "debian-backports", func(i int, c *launch.Config) {
 		*c = withPrograms(t, *c)
 		c.IOMMU = i == 1
