@@ -46,8 +46,8 @@ type soakEnd struct{ Sent, Received, Read, Datagrams, Came, Different int }
 
 // Bounds of what may come and go.
 const (
-	soakGrowth  = 16 << 20 // bytes
-	soakSlack   = 4        // goroutines: questions that are being answered, a message's
+	soakGrowth  = 8 << 20 // bytes
+	soakSlack   = 4       // goroutines: questions that are being answered, a message's
 	soakWarming = time.Minute
 )
 
