@@ -177,6 +177,7 @@ func (e *Engine) Serve() {
 // States of a task.
 const (
 	idle int32 = iota
+	rung       // queued, and the shard need not wake up for it
 	queued
 	running
 	rerun // running, and scheduled meanwhile
@@ -222,7 +223,11 @@ func (t *Task) schedule(s *Shard, wake bool) {
 	for {
 		switch t.state.Load() {
 		case idle:
-			if !t.state.CompareAndSwap(idle, queued) {
+			how := queued
+			if !wake {
+				how = rung
+			}
+			if !t.state.CompareAndSwap(idle, how) {
 				continue
 			}
 			if s == nil {
@@ -230,6 +235,15 @@ func (t *Task) schedule(s *Shard, wake bool) {
 			}
 			if s.push(t, wake || s.index >= 64); !wake {
 				t.engine.rung.Or(1 << s.index)
+			}
+			return
+		case rung:
+			// Who has rung it may be held up before it serves.
+			if wake {
+				if !t.state.CompareAndSwap(rung, queued) {
+					continue
+				}
+				t.home.call()
 			}
 			return
 		case running:
@@ -289,7 +303,8 @@ func (s *Shard) Part(n int) int {
 // one: what the step has unlinked before is not in use.
 func (s *Shard) Alone() bool { return s.engine.grace.QuietBut(s.index) }
 
-// push queues t. Unless wake, or if somebody takes steps, the goroutine sleeps on.
+// push queues t. Unless wake, or somebody has scheduled it meanwhile, the
+// goroutine sleeps on.
 func (s *Shard) push(t *Task, wake bool) {
 	s.mu.Lock()
 	t.next = nil
@@ -300,7 +315,13 @@ func (s *Shard) push(t *Task, wake bool) {
 	}
 	s.tail = t
 	s.queued++
-	s.unlock(wake)
+	s.unlock(wake || t.state.Load() == queued)
+}
+
+// call wakes the goroutine for what is queued.
+func (s *Shard) call() {
+	s.mu.Lock()
+	s.unlock(s.head != nil)
 }
 
 // unlock releases mu, and wakes the goroutine if that is wanted and nobody does
