@@ -70,7 +70,7 @@ func newSegment(n Network, cards int, logger hclog.Logger, emit func(any)) (*seg
 	if err := n.CheckPorts(cards); err != nil {
 		return nil, fmt.Errorf("impairment: %w", err)
 	}
-	g := &segment{engine: engine.New(engine.Config{}), uplinks: len(n.Uplinks), logger: logger, emit: emit}
+	g := &segment{engine: engine.New(engine.Config{Waits: n.Capture != nil}), uplinks: len(n.Uplinks), logger: logger, emit: emit}
 	o := fabric.Options{Clock: g.engine.Clock(), Emit: g.event, Impair: n.Impair}
 	if n.Capture != nil {
 		g.capture = fabric.NewLateCapture()

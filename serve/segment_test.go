@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vrnic/vrnic/devmodel"
+	"github.com/vrnic/vrnic/devmodel/engine"
 	"github.com/vrnic/vrnic/devmodel/fw"
 	"github.com/vrnic/vrnic/fabric"
 )
@@ -234,4 +235,50 @@ func TestLinkConcurrent(t *testing.T) {
 			t.Fatalf("the switch's port is up: %v, the card's link: %v", c.port.Link(), carrier.Load())
 		}
 	}
+}
+
+// With a capture a step may wait for its reader, and a client whose doorbell
+// brought the step about does not wait with it: QEMU would give the card up.
+func TestCaptureHoldsUpNoClient(t *testing.T) {
+	reader := make(stuck)
+	g, err := newSegment(Network{Capture: captureTo(reader)}, 0, hclog.NewNullLogger(), func(any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.capture.Start(reader)
+	var task engine.Task
+	taken := make(chan struct{})
+	task.Init(g.engine, sender{g.sw.Attach("sender", &socket{}), taken}, 0)
+	task.Ring()
+	served := make(chan struct{})
+	go func() {
+		g.engine.Serve()
+		close(served)
+	}()
+	select {
+	case <-served:
+	case <-taken:
+		t.Error("nothing held the step up")
+	case <-time.After(10 * time.Second):
+		t.Error("the client waits for the reader")
+	}
+	close(reader)
+	<-taken
+	<-served
+	g.endCapture()
+	g.close()
+}
+
+// sender is a task that sends more than a capture keeps.
+type sender struct {
+	port  *fabric.Port
+	taken chan struct{}
+}
+
+func (s sender) Step(*engine.Shard) bool {
+	for range 64 {
+		s.port.Send(make([]byte, 60_000))
+	}
+	close(s.taken)
+	return false
 }

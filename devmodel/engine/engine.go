@@ -44,6 +44,9 @@ type Config struct {
 	Clock  Clock // nil: RealClock
 	// Manual: one shard without a goroutine, run by Engine.Drain.
 	Manual bool
+	// Waits: steps may wait for somebody, as for the reader of a capture. Then only
+	// the engine's own goroutines take them, and Task.Ring is Schedule.
+	Waits bool
 	// Shuffle, if not 0, is the seed of a random schedule on one shard: any of
 	// the queued tasks is the next, and steps do a random part of what they
 	// could (Shard.Part). For tests: what the hardware may do in another order
@@ -58,6 +61,7 @@ type Engine struct {
 	shards []*Shard
 	timers timers
 	manual bool
+	waits  bool
 	rung   atomic.Uint64 // by shard: Serve is to be called
 	done   sync.WaitGroup
 	closed chan struct{}
@@ -74,7 +78,7 @@ func New(c Config) *Engine {
 	if c.Manual || c.Shuffle != 0 {
 		c.Shards = 1
 	}
-	e := &Engine{clock: c.Clock, grace: grace.New(c.Shards), manual: c.Manual, closed: make(chan struct{})}
+	e := &Engine{clock: c.Clock, grace: grace.New(c.Shards), manual: c.Manual, waits: c.Waits, closed: make(chan struct{})}
 	e.timers.init(c.Clock)
 	for i := range c.Shards {
 		s := &Shard{engine: e, index: i, wake: make(chan struct{}, 1)}
@@ -217,7 +221,7 @@ func (t *Task) ScheduleOn(s *Shard) { t.schedule(s, true) }
 
 // Ring is Schedule by somebody who calls Engine.Serve soon, whatever happens
 // until then, and does not wait for the task before that.
-func (t *Task) Ring() { t.schedule(nil, false) }
+func (t *Task) Ring() { t.schedule(nil, t.engine.waits) }
 
 func (t *Task) schedule(s *Shard, wake bool) {
 	for {

@@ -26,6 +26,19 @@ func TestRungIsScheduled(t *testing.T) {
 	e.Serve()
 }
 
+// Where steps may wait for somebody, who rings takes none.
+func TestRingWhereStepsWait(t *testing.T) {
+	e := New(Config{Shards: 1, Waits: true})
+	defer e.Close()
+	ran := make(chan struct{}, 1)
+	var a Task
+	a.Init(e, step(func(*Shard) bool { ran <- struct{}{}; return false }), 0)
+	for range 100 {
+		a.Ring()
+		<-ran
+	}
+}
+
 // Many ring, serve, schedule and pass at once, and the engine closes amid that.
 // Before, every ring and schedule is followed by a step that sees what was done
 // before it; at no time does a task take two steps at once, or a shard.
