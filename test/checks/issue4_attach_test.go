@@ -76,9 +76,19 @@ func (s *server) open(t *testing.T) (names []string) {
 // settled waits until the usage is what it was but for memory, and returns it.
 func (s *server) settled(t *testing.T, want usage) usage {
 	t.Helper()
+	return s.settles(t, func(u usage) bool { return u.descriptors == want.descriptors && u.goroutines == want.goroutines })
+}
+
+// within waits until the usage is at most what it was but for memory, and returns it.
+func (s *server) within(t *testing.T, most usage) usage {
+	t.Helper()
+	return s.settles(t, func(u usage) bool { return u.descriptors <= most.descriptors && u.goroutines <= most.goroutines })
+}
+
+func (s *server) settles(t *testing.T, good func(usage) bool) usage {
+	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the kernel tells it of a killed client when it can
-		u := s.usage(t)
-		if u.descriptors == want.descriptors && u.goroutines == want.goroutines || time.Now().After(end) {
+		if u := s.usage(t); good(u) || time.Now().After(end) {
 			return u
 		}
 	}

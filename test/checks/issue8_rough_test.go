@@ -251,10 +251,7 @@ func roughOn(kernel string) func(*testing.T, *env) {
 			rounds += end.Rounds
 		}
 		// A guest that has only booted has its card do less than one that has lived.
-		after := r.server.usage(t)
-		for end := time.Now().Add(20 * time.Second); (after.descriptors > before.descriptors || after.goroutines > before.goroutines) && time.Now().Before(end); {
-			after = r.server.usage(t)
-		}
+		after := r.server.within(t, before)
 		uses := r.server.allocated(t)
 		if after.descriptors > before.descriptors || after.goroutines > before.goroutines || uses-used > mayGrow {
 			t.Errorf("vrnic serve was at %+v with %d bytes of its own, and is at %+v with %d", before, used, after, uses)
