@@ -10,14 +10,19 @@ import (
 	"testing"
 )
 
+// telling makes an engine of one shard, and a task that tells of its steps.
+func telling(t *testing.T, c Config) (e *Engine, a *Task, ran chan struct{}) {
+	c.Shards = 1
+	e, a, ran = New(c), new(Task), make(chan struct{}, 1)
+	t.Cleanup(e.Close)
+	a.Init(e, step(func(*Shard) bool { ran <- struct{}{}; return false }), 0)
+	return e, a, ran
+}
+
 // Whoever schedules a task that was rung does not wait for who has rung it: that
 // may be busy with something else for a while.
 func TestRungIsScheduled(t *testing.T) {
-	e := New(Config{Shards: 1})
-	defer e.Close()
-	ran := make(chan struct{}, 1)
-	var a Task
-	a.Init(e, step(func(*Shard) bool { ran <- struct{}{}; return false }), 0)
+	e, a, ran := telling(t, Config{})
 	for range 100 {
 		a.Ring()
 		a.Schedule()
@@ -28,11 +33,7 @@ func TestRungIsScheduled(t *testing.T) {
 
 // Where steps may wait for somebody, who rings takes none.
 func TestRingWhereStepsWait(t *testing.T) {
-	e := New(Config{Shards: 1, Waits: true})
-	defer e.Close()
-	ran := make(chan struct{}, 1)
-	var a Task
-	a.Init(e, step(func(*Shard) bool { ran <- struct{}{}; return false }), 0)
+	_, a, ran := telling(t, Config{Waits: true})
 	for range 100 {
 		a.Ring()
 		<-ran

@@ -132,6 +132,8 @@ func TestShuffled(t *testing.T) {
 		t.Skip("all tests are shuffled already")
 	}
 	defer func() { *shuffleSeed = 0 }()
+	// One that has found a fault. A seed at random would have CI say now this, now
+	// that of the same code.
 	seeds := []uint64{7441197030536433583}
 	if *shuffles > 0 {
 		seeds = nil
