@@ -5,8 +5,10 @@ package fabric
 import (
 	"container/heap"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vrnic/vrnic/devmodel/engine"
@@ -52,6 +54,32 @@ type stage struct {
 	running bool          // one goroutine lets frames go
 	retired bool          // no longer in force: nothing enters
 	stats   ImpairStats
+
+	overdue atomic.Int64 // since when the first of many frames is due; never: there are few
+}
+
+// lagAllowed is by how much frames may be late of themselves before senders that
+// can wait send no more. Were they not to, nothing would hold them back where
+// frames are let go more slowly than they are made, unlike on a perfect cable,
+// whose sender delivers them itself: each is answered so late that it is sent
+// again, and most of what is let go is not needed any more.
+const lagAllowed = time.Millisecond
+
+const never = time.Duration(math.MaxInt64)
+
+// crowded tells, from any goroutine, whether much waits that should have gone. On
+// nil, no rule, nothing does.
+func (s *stage) crowded() bool {
+	return s != nil && s.clock.Now()-time.Duration(s.overdue.Load()) > lagAllowed
+}
+
+// account tells when the first frame is due if many wait. The caller holds mu.
+func (s *stage) account() {
+	at := never
+	if s.stats.HeldBytes > crowdedAt {
+		at = s.queue[0].at
+	}
+	s.overdue.Store(int64(at))
 }
 
 // impair puts the rules into force.
@@ -79,6 +107,7 @@ func newStage(r Impairment, port string, d Direction, c engine.Clock, buffers *b
 	h.Write([]byte(d.String() + " " + port))
 	s := &stage{rule: r, clock: c, buffers: buffers, out: out, random: rand.New(rand.NewPCG(r.Seed, h.Sum64()))}
 	s.timer = c.NewTimer(s.fire)
+	s.overdue.Store(int64(never))
 	return s
 }
 
@@ -169,6 +198,7 @@ func (s *stage) enter(frame []byte) {
 	s.stats.Held++
 	s.stats.HeldBytes += copies * b.cost()
 	heap.Push(&s.queue, held{at, s.order, b, copies})
+	s.account()
 	s.arm()
 	s.mu.Unlock()
 }
@@ -206,6 +236,7 @@ func (s *stage) fire() {
 		s.stats.Held--
 		s.stats.HeldBytes -= h.copies * h.b.cost()
 		s.stats.Passed++
+		s.account()
 		s.mu.Unlock()
 		for range h.copies {
 			s.out(h.b.bytes)
@@ -247,6 +278,7 @@ func (s *stage) lose() {
 	s.stats.Flushed += uint64(len(s.queue))
 	s.stats.Held, s.stats.HeldBytes = 0, 0
 	s.queue = nil
+	s.account()
 	s.free, s.last = 0, 0
 }
 

@@ -283,6 +283,39 @@ func TestQueueBound(t *testing.T) {
 	check(t, "bytes held", ports[0].Stats().TxImpair.HeldBytes, 0)
 }
 
+// Where a frame is let go so slowly that others are late of themselves, those who
+// can wait are told to while many do; what waits for its time is no reason.
+func TestCrowdedImpairment(t *testing.T) {
+	for _, dir := range []string{"tx,port=nic0", "rx,port=nic1"} {
+		_, advance, sinks, ports := impaired(t, "delay=2ms,dir="+dir)
+		const n, few = 400, crowdedAt / 2048
+		dst := [6]byte(mac(1))
+		for i := range n {
+			ports[0].Send(frame(dst[:], mac(0), 1514, uint32(i)))
+		}
+		check(t, "crowded before any is due", ports[0].Crowded(dst), false)
+		var crowded, want []int // how many were left then
+		for left := n - 1; left > few; left-- {
+			want = append(want, left)
+		}
+		sinks[1].clock = func() time.Duration {
+			left := n - 1 - len(sinks[1].at)
+			if left == n-1 {
+				advance(2 * lagAllowed)
+			}
+			if ports[0].Crowded(dst) {
+				crowded = append(crowded, left)
+			}
+			return 0
+		}
+		advance(2 * time.Millisecond)
+		check(t, "frames", len(sinks[1].take()), n)
+		if d := cmp.Diff(want, crowded); d != "" {
+			t.Errorf("crowded with so many left: %s", d)
+		}
+	}
+}
+
 func TestCutWhileHeld(t *testing.T) {
 	s, advance, sinks, ports := impaired(t, "delay=2ms,dir=both")
 	send := func() {

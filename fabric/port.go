@@ -125,12 +125,19 @@ func (p *Port) deliver(frame []byte) {
 }
 
 // Crowded tells whether frames to dst would wait behind many others for a slow
-// peer outside the process, and be dropped if more came. Who can wait should.
+// peer outside the process, or for an impairment that does not keep up, and be
+// dropped if more came. Who can wait should.
 func (p *Port) Crowded(dst [6]byte) bool {
+	if p.txRule.Load().crowded() {
+		return true
+	}
 	ports := *p.sw.ports.Load()
 	id, ok := p.sw.table.find(address(dst[:]))
 	if !ok || int(id) >= len(ports) || ports[id] == nil {
 		return false
+	}
+	if ports[id].rxRule.Load().crowded() {
+		return true
 	}
 	u, ok := ports[id].receiver.(*Uplink)
 	return ok && u.out.crowded()
