@@ -114,7 +114,7 @@ func (m *Machine) await(ctx context.Context, expired <-chan time.Time) error {
 			silent.Reset(m.config.limits.silence)
 		case <-expired:
 			if hello == nil {
-				return m.failure("not ready for commands within %v", m.config.BootTimeout)
+				return m.failure("not ready for commands within %v (--boot-timeout)", m.config.BootTimeout)
 			}
 			return m.failure("the agent did not speak within %v (--boot-timeout)", m.config.BootTimeout)
 		case <-ctx.Done():
