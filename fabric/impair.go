@@ -231,6 +231,7 @@ func (s *stage) fire() {
 		return
 	}
 	s.running = true
+	n := 0
 	for len(s.queue) > 0 && s.queue[0].at <= s.clock.Now() {
 		h := heap.Pop(&s.queue).(held)
 		s.stats.Held--
@@ -242,6 +243,9 @@ func (s *stage) fire() {
 			s.out(h.b.bytes)
 		}
 		s.buffers.release(h.b)
+		if n++; n%engine.BreathEvery == 0 {
+			engine.Breathe()
+		}
 		s.mu.Lock()
 	}
 	s.running = false

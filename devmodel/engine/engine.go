@@ -28,6 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vrnic/vrnic/devmodel/grace"
 )
 
@@ -417,10 +419,25 @@ func (s *Shard) close() {
 
 func (s *Shard) loop() {
 	defer s.engine.done.Done()
+	steps := 0
 	for t := s.nextTask(); t != nil; t = s.nextTask() {
 		s.run(t)
+		if steps++; steps%BreathEvery == 0 {
+			Breathe()
+		}
 	}
 }
+
+// BreathEvery is how many steps, or frames, come to one Breathe.
+const BreathEvery = 64
+
+// Breathe lets Go's monitor thread know that somebody is at work. It sleeps when
+// all processors of the scheduler are idle, until a system call begins or a timer
+// that it has seen is due, and only while it is awake others get a processor, and
+// sockets are looked at, although goroutines work without a pause. Whose work goes
+// on for long without a system call that the scheduler sees has to do this now and
+// then.
+func Breathe() { _, _, _ = unix.Syscall(unix.SYS_GETPID, 0, 0, 0) }
 
 // run lets t take a step and tells whether it wants more.
 func (s *Shard) run(t *Task) (again bool) {
