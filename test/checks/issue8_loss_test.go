@@ -37,9 +37,10 @@ type impairment struct {
 
 // Counters of trouble that move where cables are bad. A bit that turns over may
 // be one of any header: of a length, of a fragment, or one that says congestion,
-// which over IPv6 no checksum covers.
+// which over IPv6 no checksum covers. What is late may come when its QP has gone.
 var (
 	againCounters = []string{"RetransSegs"}
+	lateCounters  = append([]string{"ip4InDiscards", "ip6InDiscards"}, againCounters...)
 	wrongCounters = append([]string{
 		"ip4InDiscards", "ip4InTruncatedPkts", "ip4InReasmRqd", "ip6InDiscards", "ip6InTruncatedPkts", "ip6InReasmRqd",
 		"RxECNMrkd", "cnpHandled", "cnpIgnored", "cnpSent",
@@ -48,7 +49,7 @@ var (
 
 var impairments = []impairment{
 	{"loss", "loss=1%", true, againCounters},
-	{"reorder", "reorder=1%", true, againCounters},
+	{"reorder", "reorder=1%", true, lateCounters},
 	{"corrupt", "corrupt=0.1%", true, wrongCounters},
 	{"duplicate", "duplicate=1%", true, againCounters},
 	{"all", "loss=1%,reorder=1%,corrupt=0.1%,duplicate=1%", true, wrongCounters},
