@@ -32,7 +32,7 @@ type ImpairStats struct {
 	Corrupted  uint64
 	Reordered  uint64
 	Overflow   uint64 // dropped because the queue was full
-	Flushed    uint64 // held when the link went down or the rule changed
+	Flushed    uint64 // held when the link went down
 	Held       int    // now
 	HeldBytes  int    // now, buffers counted whole
 }
@@ -56,6 +56,7 @@ type stage struct {
 	stats   ImpairStats
 
 	overdue atomic.Int64 // since when the first of many frames is due; never: there are few
+	lagging atomic.Int64 // since when that has been so for too long, without a break
 }
 
 // lagAllowed is by how much frames may be late of themselves before senders that
@@ -68,18 +69,27 @@ const lagAllowed = time.Millisecond
 const never = time.Duration(math.MaxInt64)
 
 // crowded tells, from any goroutine, whether much waits that should have gone. On
-// nil, no rule, nothing does.
+// nil, no rule, nothing does. Nobody waits for longer than crowdPatience: where
+// somebody else fills the queue, all have their share of what is lost.
 func (s *stage) crowded() bool {
-	return s != nil && s.clock.Now()-time.Duration(s.overdue.Load()) > lagAllowed
+	if s == nil {
+		return false
+	}
+	now := s.clock.Now()
+	return now-time.Duration(s.overdue.Load()) > lagAllowed && now-time.Duration(s.lagging.Load()) < crowdPatience
 }
 
 // account tells when the first frame is due if many wait. The caller holds mu.
 func (s *stage) account() {
-	at := never
+	at, lagging := never, never
 	if s.stats.HeldBytes > crowdedAt {
 		at = s.queue[0].at
+		if now := s.clock.Now(); now-at > lagAllowed {
+			lagging = min(time.Duration(s.lagging.Load()), now)
+		}
 	}
 	s.overdue.Store(int64(at))
+	s.lagging.Store(int64(lagging))
 }
 
 // impair puts the rules into force.
@@ -108,6 +118,7 @@ func newStage(r Impairment, port string, d Direction, c engine.Clock, buffers *b
 	s := &stage{rule: r, clock: c, buffers: buffers, out: out, random: rand.New(rand.NewPCG(r.Seed, h.Sum64()))}
 	s.timer = c.NewTimer(s.fire)
 	s.overdue.Store(int64(never))
+	s.lagging.Store(int64(never))
 	return s
 }
 

@@ -313,6 +313,26 @@ func TestCrowdedImpairment(t *testing.T) {
 		if d := cmp.Diff(want, crowded); d != "" {
 			t.Errorf("crowded with so many left: %s", d)
 		}
+		// Somebody does not wait, and fills up what is let go.
+		crowded = nil
+		left := n
+		sinks[1].clock = func() time.Duration {
+			if left--; left > 0 {
+				advance(crowdPatience / 100)
+				ports[0].Send(frame(dst[:], mac(0), 1514, 0))
+				if ports[0].Crowded(dst) {
+					crowded = append(crowded, left)
+				}
+			}
+			return 0
+		}
+		for i := range n {
+			ports[0].Send(frame(dst[:], mac(0), 1514, uint32(i)))
+		}
+		advance(2 * time.Millisecond)
+		if k := len(crowded); k < 95 || k > 105 || crowded[k-1] != n-k {
+			t.Errorf("crowded %d times of %d, want those of the first second: %v", k, n, crowded)
+		}
 	}
 }
 
