@@ -32,7 +32,7 @@ func (n *network) flags(cmd *cobra.Command) {
 udp:LOCAL:PORT,REMOTE:PORT, tcp:HOST:PORT[,server] (as QEMU's -netdev
 dgram and stream), or tap:NAME`)
 	f.StringArrayVar(&n.impair, "impair", nil, `what a cable does to frames: loss=1%,delay=2ms,jitter=1ms,reorder=1%,
-duplicate=1%,corrupt=1%,rate=100mbit,seed=1 and where: port=card0 or
+duplicate=1%,corrupt=1%,rate=100mbit,queue=1m,seed=1 and where: port=card0 or
 uplink0 (default all), dir=tx, rx or both (default tx: from the station);
 of several for one direction of a port the last counts`)
 	f.StringVar(&n.pcap, "pcap", "", `capture every port to a pcapng file, a FIFO once it has a reader, or - for stdout;
