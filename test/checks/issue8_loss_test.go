@@ -5,6 +5,8 @@ package checks
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,10 +109,17 @@ func bootLossy(t *testing.T, e *env, kernel string, change ...func(i int, c *lau
 		p.sides[i] = player{newMachine(t, e.in(t, fmt.Sprintf("guest%d", i)), p.server, g, worldLibrary+programLibrary), cardDevice}
 		p.sides[i].names(i+1, 2-i)
 	}
-	// An answer of ARP has no checksum: one with a wrong bit would be believed.
+	// An answer of ARP has no checksum: one with a wrong bit would be believed. And
+	// for a QP the kernel waits only a second for the answer of a neighbour, which is
+	// when it asks again.
 	for i := range p.sides {
-		mac := strings.TrimSpace(p.sides[1-i].do("cat /sys/class/net/$NET/address"))
-		p.sides[i].quiet("ip neigh replace $peer lladdr " + mac + " dev $NET nud permanent; ip neigh replace $peer6 lladdr " + mac + " dev $NET nud permanent")
+		text := strings.TrimSpace(p.sides[1-i].do("cat /sys/class/net/$NET/address"))
+		mac, err := net.ParseMAC(text)
+		if err != nil || len(mac) != 6 {
+			t.Fatalf("the address of a card: %q, %v", text, err)
+		}
+		local := netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
+		p.sides[i].quiet("for a in $peer $peer6 " + local.String() + "; do ip neigh replace $a lladdr " + text + " dev $NET nud permanent; done")
 	}
 	return p
 }
