@@ -80,6 +80,13 @@ func TestStalePDOfRegion(t *testing.T) {
 			t.Errorf("byte %d is where it should not be", at)
 		}
 	}
+	// A QP that is still at work on the write before looks for the next one without
+	// a doorbell, and may find it sooner than the card finds what was written to a
+	// register: reading one waits for that.
+	invalidate := func() {
+		r.invalidatePD(sd, pd)
+		m.f.Read32(PFHMC_PDINV)
+	}
 	lands(b.mem.Region, other)
 	quiet(t, complaints)
 
@@ -90,12 +97,12 @@ func TestStalePDOfRegion(t *testing.T) {
 		t.Errorf("a stale page descriptor broke the rules %q, want pd-stale", rules)
 	}
 
-	r.invalidatePD(sd, pd)
+	invalidate()
 	lands(other, b.mem.Region)
 	quiet(t, complaints)
 
 	descriptor.Store64(8*pd, page.IOVA|1)
-	r.invalidatePD(sd, pd)
+	invalidate()
 	lands(b.mem.Region, other)
 	quiet(t, complaints)
 	endSides(t, a, b)
