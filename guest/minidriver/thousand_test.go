@@ -23,6 +23,8 @@ func TestThousandQPs(t *testing.T) {
 			count = 500 // both ends of a pair are of this card, which has 1024
 		case *full:
 			count = 1000
+		case d.way == wired2:
+			count = 400
 		}
 		rnd := rand.New(rand.NewPCG(17, 1))
 		var ends [2]struct {
