@@ -84,6 +84,7 @@ type responder struct {
 	key, left uint32
 
 	answers []answered
+	asked   []asked // which of the answers are to reads
 	wcs     []WC
 	reads   []readSeen
 
@@ -107,6 +108,13 @@ type span struct {
 }
 
 type readSeen struct{ psn, n, key uint32 }
+
+// asked is a read, or one again, and its first answer.
+type asked struct {
+	psn, n uint32
+	from   int
+	again  bool
+}
 
 func newResponder(t *testing.T, x *roceWorld) *responder {
 	a := x.connected(t, 0, 0)
@@ -462,7 +470,7 @@ func (m *responder) read(ext []byte) {
 		m.refuse(0x62, codes...)
 		return
 	}
-	m.respond(m.epsn, va, key, n)
+	m.respond(m.epsn, va, key, n, false)
 	m.reads = append(m.reads, readSeen{m.epsn, packetsOf(n), key})
 	m.inReads++
 	m.msn++
@@ -482,14 +490,15 @@ func (m *responder) again(psn uint32, ext []byte) {
 		if m.denied(key, va, n, false) != nil || m.region(key) == m.spare {
 			m.vague = true
 		} else {
-			m.respond(psn, va, key, n)
+			m.respond(psn, va, key, n, true)
 		}
 		return
 	}
 }
 
-func (m *responder) respond(psn uint32, va uint64, key, n uint32) {
+func (m *responder) respond(psn uint32, va uint64, key, n uint32, again bool) {
 	f, count := m.region(key), packetsOf(n)
+	m.asked = append(m.asked, asked{psn & 0xffffff, count, len(m.answers), again})
 	for k := range count {
 		a := answered{opcode: 0x0e, psn: psn + k}
 		switch {
@@ -623,7 +632,7 @@ func (m *responder) resync(t *testing.T) {
 
 // compare compares answers. Acknowledgements that wait are sent as one.
 func (m *responder) compare(t *testing.T, sent []packet) {
-	var got, want []answered
+	var got []answered
 	for _, p := range sent {
 		a := answered{opcode: p.opcode, psn: p.psn, data: p.data}
 		if len(p.ext) > 0 {
@@ -634,14 +643,18 @@ func (m *responder) compare(t *testing.T, sent []packet) {
 		}
 		got = merge(got, a)
 	}
-	for _, a := range m.answers {
-		want = merge(want, a)
-	}
-	for n := range max(len(got), len(want)) {
-		if n >= len(got) || n >= len(want) || got[n].opcode != want[n].opcode || got[n].psn != want[n].psn || got[n].syndrome != want[n].syndrome ||
-			len(got[n].data) != len(want[n].data) || !want[n].changed && !bytes.Equal(got[n].data, want[n].data) {
-			t.Fatalf("answer %d differs\n got %v\nwant %v", n, describe(got), describe(want))
+	differs := ""
+	if o := (orders{all: m.items(), left: 1000}); !o.from(0, nil, func(list []item) bool {
+		var want []answered
+		for _, i := range list {
+			for _, a := range i.packets {
+				want = merge(want, a)
+			}
 		}
+		differs = difference(got, want)
+		return differs == ""
+	}) {
+		t.Fatal(differs)
 	}
 	if n := len(sent); n > 0 && !m.dead {
 		if last := sent[n-1]; be.Uint32(last.ext)&0xffffff != m.msn&0xffffff {
@@ -651,6 +664,74 @@ func (m *responder) compare(t *testing.T, sent []packet) {
 }
 
 func isACK(a *answered) bool { return a.opcode == opAcknowledge && a.syndrome == synACK }
+
+// difference of two lists of answers; "": there is none.
+func difference(got, want []answered) string {
+	for n := range max(len(got), len(want)) {
+		if n >= len(got) || n >= len(want) || got[n].opcode != want[n].opcode || got[n].psn != want[n].psn || got[n].syndrome != want[n].syndrome ||
+			len(got[n].data) != len(want[n].data) || !want[n].changed && !bytes.Equal(got[n].data, want[n].data) {
+			return fmt.Sprintf("answer %d differs\n got %v\nwant %v", n, describe(got), describe(want))
+		}
+	}
+	return ""
+}
+
+// item is an answer, or the responses to a read that begin with its PSN, behind
+// what was sent of it before it was asked for again.
+type item struct {
+	packets []answered
+	sent    int
+	psn, n  uint32
+	again   bool
+}
+
+// items are the answers in the order in which they were asked for.
+func (m *responder) items() (list []item) {
+	for k, reads := 0, m.asked; k < len(m.answers); k++ {
+		if len(reads) == 0 || reads[0].from > k {
+			list = append(list, item{packets: m.answers[k : k+1]})
+			continue
+		}
+		x := reads[0]
+		list = append(list, item{m.answers[k : k+int(x.n)], 0, x.psn, x.n, x.again})
+		k, reads = k+int(x.n)-1, reads[1:]
+	}
+	return list
+}
+
+// orders are those in which answers may come: it depends on when the card has sent
+// them. A read that is asked for again is answered in its place, from there on, or,
+// once it is through, behind all others.
+type orders struct {
+	all  []item
+	left int // to be tried; then any will do
+}
+
+// runPackets is how many responses are sent at once.
+const runPackets = 65536 / fuzzMTU
+
+// from tries what item k of all does to the list of those before it.
+func (o *orders) from(k int, list []item, good func([]item) bool) bool {
+	if k == len(o.all) {
+		o.left--
+		return o.left < 0 || good(list)
+	}
+	x := o.all[k]
+	for i := range list {
+		y := list[i]
+		if d := (x.psn - y.psn) & 0xffffff; !x.again || d >= y.n || x.n != y.n-d {
+			continue
+		}
+		for at := y.sent; at < len(y.packets); at += runPackets {
+			other := slices.Clone(list)
+			other[i] = item{slices.Concat(y.packets[:at], x.packets), at, x.psn, x.n, true}
+			if o.from(k+1, other, good) {
+				return true
+			}
+		}
+	}
+	return o.from(k+1, append(slices.Clip(list), x), good)
+}
 
 func merge(list []answered, a answered) []answered {
 	if n := len(list); n > 0 && isACK(&list[n-1]) && isACK(&a) {
