@@ -444,20 +444,39 @@ func (r *responder) remember(x readRecord) {
 	r.oldest = (r.oldest + 1) % len(r.records)
 }
 
-// replay executes a read again, or the rest of it.
+// replay executes a read again, or the rest of it. One that is being answered, or
+// waits for it, is answered from there on, in its place: who asks again has what
+// comes before, and takes nothing of what would come behind a gap. To end the
+// answer first, and to give another one behind those to later reads, costs a
+// multiple of what is lost.
 func (r *responder) replay(run *Run) {
-	if r.replays >= r.cfg.Reads {
-		return // the requester asks again
-	}
 	n := packets(run.DMALen, r.cfg.MTU)
-	for _, x := range r.records {
-		d := distance(x.psn, run.PSN)
-		if d < x.n && n <= x.n-d && run.Key == x.key {
-			r.replays++
-			r.pushRead(run, n, true)
+	if !r.executed(run, n) {
+		return
+	}
+	for i := range r.answers.Len() {
+		a := r.answers.At(i)
+		if d := distance(a.psn, run.PSN); a.kind == readAnswer && d < a.n && n == a.n-d {
+			a.psn, a.n, a.sent, a.va, a.len = run.PSN, n, 0, run.VA, run.DMALen
 			return
 		}
 	}
+	if r.replays >= r.cfg.Reads {
+		return // the requester asks again
+	}
+	r.replays++
+	r.pushRead(run, n, true)
+}
+
+// executed tells whether a read of n packets is one that was executed, or the rest
+// of one.
+func (r *responder) executed(run *Run, n uint32) bool {
+	for _, x := range r.records {
+		if d := distance(x.psn, run.PSN); d < x.n && n <= x.n-d && run.Key == x.key {
+			return true
+		}
+	}
+	return false
 }
 
 // answerAll sends what waits, as far as the link takes it and the budget of

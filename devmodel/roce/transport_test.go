@@ -411,24 +411,83 @@ func TestDuplicateBeforeRead(t *testing.T) {
 	}
 }
 
-// Reads asked for again, however often, do not count as too many.
+// Reads asked for again, however often, do not count as too many, nor are more
+// answers kept than reads.
 func TestReplaysAreBounded(t *testing.T) {
 	p := newPair(t, settings{reads: 2})
 	p.net.rec = true
-	ask := func(psn uint32) {
-		p.b.ep.Handle(&Run{Op: ReadRequest, First: true, Last: true, PSN: psn, N: 1, DMALen: 10, Key: 7})
+	ask := func(psn, size uint32) {
+		p.b.ep.Handle(&Run{Op: ReadRequest, First: true, Last: true, PSN: psn, N: 1, DMALen: size, Key: 7})
 	}
-	ask(0)
-	p.b.progress()
+	sent := func(what string, want ...uint32) {
+		t.Helper()
+		p.b.progress()
+		var got []uint32
+		for _, r := range p.net.sent {
+			got = append(got, r.PSN)
+		}
+		if p.net.sent = nil; !slices.Equal(got, want) {
+			t.Errorf("%s: responses at %d, want %d", what, got, want)
+		}
+	}
+	ask(0, 10)
+	sent("a read", 0)
 	for range 100 {
-		ask(0)
+		ask(0, 10)
 	}
-	ask(1)
-	p.b.progress()
-	if n := len(p.net.sent); n != 4 {
-		t.Errorf("%d responses, want the first, two again, and the second", n)
+	ask(1, 3*1024)
+	sent("it again, and another", 0, 1)
+	for range 100 { // parts of it, as nobody should
+		ask(1, 1024)
+		ask(1, 2048)
+		ask(2, 1024)
 	}
+	sent("parts", 1, 2)
 	p.wantFails(p.b)
+}
+
+// A read asked for again while it is answered, or waits for that, is answered from
+// there on, before what comes behind it, and not to its end first.
+func TestReadAgainInItsPlace(t *testing.T) {
+	p := newPair(t, settings{})
+	p.net.rec, p.net.bound = true, 1
+	ask := func(psn, packets uint32) {
+		p.b.ep.Handle(&Run{Op: ReadRequest, First: true, Last: true, PSN: psn, N: 1, VA: uint64(psn) * 1024, DMALen: packets * 1024, Key: 7})
+	}
+	type response struct {
+		psn, n      uint32
+		off         uint32 // of its payload
+		first, last bool
+	}
+	next := func(what string, want response) {
+		t.Helper()
+		p.net.flights, p.net.sent = nil, nil
+		p.b.progress()
+		if len(p.net.sent) != 1 {
+			t.Fatalf("%s: %d responses", what, len(p.net.sent))
+		}
+		r := p.net.sent[0]
+		_, va, _ := r.SGL.Fragment(0)
+		if got := (response{r.PSN, r.N, uint32(va), r.First, r.Last}); got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	ask(0, 200)
+	ask(200, 100)
+	next("the first", response{0, 64, 0, true, false})
+	ask(10, 190)
+	ask(200, 100) // a whole one again that has only waited
+	next("from where it was asked for again", response{10, 64, 10 << 10, true, false})
+	next("going on there", response{74, 64, 74 << 10, false, false})
+	ask(180, 20)
+	next("from behind what was sent", response{180, 20, 180 << 10, true, true})
+	next("the second", response{200, 64, 200 << 10, true, false})
+	ask(190, 10) // the first again: it is through, and comes last
+	next("the second's end", response{264, 36, 264 << 10, false, true})
+	next("the first's end", response{190, 10, 190 << 10, true, true})
+	if p.net.flights = nil; p.b.ep.rsp.replays != 0 || p.b.ep.rsp.waiting != 0 {
+		t.Errorf("%d and %d reads wait, want none", p.b.ep.rsp.replays, p.b.ep.rsp.waiting)
+	}
 }
 
 // One NAK for a gap, however many packets follow it.
